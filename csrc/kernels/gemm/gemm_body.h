@@ -1,0 +1,16 @@
+// What the instruction sets provide for gemm.
+#pragma once
+#include <cstdint>
+
+#include "csrc/kernels/core/isa_body.h"
+#include "csrc/kernels/gemm/gemm.h"
+
+namespace step_oracle {
+
+struct GemmBody {
+  // Rows [row_begin, row_end) of matrix `batch` of C.
+  void (*fp32_chain)(const gemm::Params& params, std::int64_t batch, std::int64_t row_begin, std::int64_t row_end);
+};
+SO_DECLARE_BODY(GemmBody, gemm_body)
+
+}  // namespace step_oracle
