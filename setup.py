@@ -1,0 +1,32 @@
+"""Builds the two extension modules with CMake (CMakeLists.txt lists every source); everything else is in pyproject.toml."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = pathlib.Path(__file__).resolve().parent
+
+
+class CMakeBuild(build_ext):
+    """Configures and builds in build/, then installs into the wheel; an editable build leaves the modules in step_oracle/."""
+
+    def run(self) -> None:
+        build = ROOT / os.environ.get("STEP_ORACLE_BUILD_DIR", "build")
+        tests = "ON" if os.environ.get("STEP_ORACLE_TESTS") == "1" else "OFF"
+        subprocess.run(
+            ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", f"-DPython3_EXECUTABLE={sys.executable}",
+             f"-DSTEP_ORACLE_TESTS={tests}"], check=True)
+        subprocess.run(["cmake", "--build", build], check=True)
+        if not self.inplace and not self.editable_mode:
+            subprocess.run(["cmake", "--install", build, "--prefix", pathlib.Path(self.build_lib).resolve()], check=True)
+
+    def get_outputs(self) -> list[str]:
+        return []
+
+
+setup(ext_modules=[Extension("step_oracle._record", []), Extension("step_oracle._oracle", [])],
+      cmdclass={"build_ext": CMakeBuild})
