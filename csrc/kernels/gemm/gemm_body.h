@@ -8,8 +8,9 @@
 namespace step_oracle {
 
 struct GemmBody {
-  // Rows [row_begin, row_end) of matrix `batch` of C.
-  void (*fp32_chain)(const gemm::Params& params, std::int64_t batch, std::int64_t row_begin, std::int64_t row_end);
+  // Rows [row_begin, row_end) and columns [col_begin, col_end) of matrix `batch` of D.
+  void (*fp32_chain)(const gemm::Params& params, std::int64_t batch, std::int64_t row_begin, std::int64_t row_end,
+                     std::int64_t col_begin, std::int64_t col_end);
 };
 SO_DECLARE_BODY(GemmBody, gemm_body)
 

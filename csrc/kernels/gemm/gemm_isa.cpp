@@ -4,18 +4,23 @@
 SO_ISA_BEGIN
 namespace {
 
-void fp32_chain(const gemm::Params& p, std::int64_t batch, std::int64_t row_begin, std::int64_t row_end) {
-  const float* a = p.a.data + batch * p.a.batch;
-  const float* b = p.b.data + batch * p.b.batch;
-  for (std::int64_t i = row_begin; i < row_end; ++i) {
-    float* c = p.c + batch * p.c_batch + i * p.c_row;
-    for (std::int64_t j = 0; j < p.n; ++j) c[j] = 0.0f;
-    for (std::int64_t q = 0; q < p.k; ++q) {
-      const float x = a[i * p.a.row + q * p.a.col];
-      for (std::int64_t j = 0; j < p.n; ++j) c[j] = fma(x, b[q * p.b.row + j * p.b.col], c[j]);
+void fp32_chain(const gemm::Params& p, std::int64_t batch, std::int64_t row_begin, std::int64_t row_end,
+                std::int64_t col_begin, std::int64_t col_end) {
+  const auto& e = p.epilogue;
+  for (std::int64_t i = row_begin; i < row_end; ++i)
+    for (std::int64_t j = col_begin; j < col_end; ++j) {
+      const float* a = p.a.data + batch * p.a.batch + i * p.a.row;
+      const float* b = p.b.data + batch * p.b.batch + j * p.b.col;
+      float x = 0.0f;
+      for (std::int64_t q = 0; q < p.k; ++q) x = fma(a[q * p.a.col], b[q * p.b.row], x);
+      if (e.bias)
+        x = fma(e.alpha, x, e.bias[j]);
+      else if (e.beta == 0.0f)
+        x = e.alpha * x;
+      else
+        x = fma(e.alpha, x, e.beta * e.c.data[batch * e.c.batch + i * e.c.row + j * e.c.col]);
+      p.d.data[batch * p.d.batch + i * p.d.row + j * p.d.col] = canonical(x);
     }
-    for (std::int64_t j = 0; j < p.n; ++j) c[j] = canonical(p.bias ? c[j] + p.bias[j] : c[j]);
-  }
 }
 
 }  // namespace
