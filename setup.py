@@ -1,4 +1,4 @@
-"""Builds the two extension modules with CMake (CMakeLists.txt lists every source); everything else is in pyproject.toml."""
+"""Builds the two extension modules with CMake, which lists every source. Everything else is in pyproject.toml."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent
 
 
 class CMakeBuild(build_ext):
-    """Configures and builds in build/, then installs into the wheel; an editable build leaves the modules in step_oracle/."""
+    """Builds in build/; an editable install uses the modules in step_oracle/, a wheel gets its own copy."""
 
     def run(self) -> None:
         build = ROOT / os.environ.get("STEP_ORACLE_BUILD_DIR", "build")
@@ -22,7 +22,8 @@ class CMakeBuild(build_ext):
              f"-DSTEP_ORACLE_TESTS={tests}"], check=True)
         subprocess.run(["cmake", "--build", build], check=True)
         if not self.inplace and not self.editable_mode:
-            subprocess.run(["cmake", "--install", build, "--prefix", pathlib.Path(self.build_lib).resolve()], check=True)
+            prefix = pathlib.Path(self.build_lib).resolve()
+            subprocess.run(["cmake", "--install", build, "--prefix", prefix], check=True)
 
     def get_outputs(self) -> list[str]:
         return []

@@ -33,8 +33,8 @@ def test_isa_objects_define_nothing_outside_their_namespace() -> None:
     for isa in isas():
         folder = BUILD / f"csrc/kernels/CMakeFiles/kernels_{isa}.dir"
         for obj in sorted(folder.rglob("*.o")):
-            symbols = subprocess.run(["nm", "-C", "--defined-only", obj], check=True, capture_output=True, text=True).stdout
-            assert not leaks(isa, symbols), f"{obj.name} ({isa}) defines {leaks(isa, symbols)[:5]}"
+            nm = subprocess.run(["nm", "-C", "--defined-only", obj], check=True, capture_output=True, text=True)
+            assert not leaks(isa, nm.stdout), f"{obj.name} ({isa}) defines {leaks(isa, nm.stdout)[:5]}"
             checked += 1
     assert checked >= len(isas()), "the kernels are built before this test"
 
