@@ -1,0 +1,59 @@
+// Negative log likelihood of class indices.
+//
+// Shapes    x: rows x classes with any row and column stride (elements); target: rows; weight: classes or null.
+// Types     float32, bfloat16, float16, accumulated in float32; targets int64 or uint8.
+// Order     sum and mean: one block of T = 2^round(log2(rows / 16)) threads, 32 to 1024; thread t takes rows t, t + T,
+//           ...; T's values by halves (T/2 .. 1).
+// Rounding  acc - x * weight (the product rounded to x's type first); mean: sum / total weight, one division.
+//           Backward: -(grad / total weight), times the weight.
+// NaN       0x7fffffff.
+// Errors    a target outside [0, classes) that is not ignore_index: kBadInput (a device assertion on the card).
+// Source    Loss.cu, contractions.md section 4, upstream-arithmetic.md section 4.
+// Evidence  docs/evidence.md, rows loss/*.
+#pragma once
+#include <cstdint>
+
+#include "csrc/kernels/core/dtype.h"
+
+namespace step_oracle::loss {
+
+enum class Reduction : std::uint8_t { kNone, kMean, kSum };  // the numbers of at::Reduction
+
+struct NllParams {
+  DType type;
+  DType target_type;
+  Reduction reduction;
+  std::int64_t rows, classes;
+  std::int64_t x_row, x_col;  // elements
+  const void* x;
+  const void* target;
+  const void* weight;  // of `type`, or null
+  std::int64_t ignore_index;
+  void* loss;          // rows values for kNone, else one
+  void* total_weight;  // one value of `type`
+};
+
+struct NllBackwardParams {
+  DType type;
+  DType target_type;
+  Reduction reduction;
+  std::int64_t rows, classes;
+  const void* grad;          // rows values for kNone (stride grad_stride), else one
+  std::int64_t grad_stride;
+  const void* target;
+  const void* weight;
+  std::int64_t ignore_index;
+  const void* total_weight;
+  void* grad_x;              // rows x classes, contiguous; every element is written
+};
+
+int nll_threads(std::int64_t rows);
+void nll_forward(const NllParams& params);
+void nll_backward(const NllBackwardParams& params);
+
+namespace ref {
+void nll_forward(const NllParams& params);
+void nll_backward(const NllBackwardParams& params);
+}  // namespace ref
+
+}  // namespace step_oracle::loss
