@@ -1,0 +1,4 @@
+# One adapter file a family. Whoever adds a family appends its line.
+set(ORACLE_ATEN_SOURCES
+
+)
