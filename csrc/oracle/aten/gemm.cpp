@@ -1,0 +1,174 @@
+// Matrix products as CUDA's Blas.cpp calls them: which product, which epilogue, where nothing is computed.
+//
+// The stock CUDA path is what a virtual card follows: cuBLAS and cuBLASLt, no TunableOp, and none of torch._native's
+// Triton overrides (on a card: TORCH_DISABLE_NATIVE_JIT=1). One of those, for bmm with k == 1, stores a * b without the
+// sum's +0, so that a product of -0 keeps its sign there and loses it here.
+#include <ATen/ops/addbmm_native.h>
+#include <ATen/ops/addmm_meta.h>
+#include <ATen/ops/addmv_meta.h>
+#include <ATen/ops/baddbmm_meta.h>
+#include <ATen/ops/bmm_meta.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm_meta.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <fmt/format.h>
+
+#include "csrc/kernels/gemm/gemm.h"
+#include "csrc/oracle/aten/adapter.h"
+#include "csrc/oracle/aten/structured.h"
+
+namespace step_oracle::aten {
+namespace {
+
+// float32 products: the FMA chain, unless the user lets the card round the inputs to TF32.
+void require_fp32_chain(const at::Tensor& a, const at::Tensor& b, std::string_view op) {
+  require_dtype(a, at::kFloat, op, "self");
+  require_dtype(b, at::kFloat, op, "mat2");
+  const Card& card = card_of(a);
+  constexpr int kFirstWithTf32 = 80;  // [spec CUDA C++ Programming Guide, "Compute Capability 8.x"]
+  if (card.compute_capability() >= kFirstWithTf32 && numeric_switches().allow_tf32)
+    refuse(op, fmt::format("would use TF32 on {}, and the TF32 class is not modelled yet", card.name),
+           "Set torch.backends.cuda.matmul.allow_tf32 = False");
+}
+
+// The last two dimensions of t as a matrix; a third is the batch.
+gemm::Matrix matrix(const at::Tensor& t) {
+  const bool batched = t.dim() == 3;
+  return {t.const_data_ptr<float>(), t.stride(-2), t.stride(-1), batched ? t.stride(0) : 0};
+}
+
+gemm::Params product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+  gemm::Params p;
+  p.m = a.size(-2), p.n = b.size(-1), p.k = a.size(-1), p.batch = a.dim() == 3 ? a.size(0) : 1;
+  p.a = matrix(a), p.b = matrix(b);
+  p.d = {out.mutable_data_ptr<float>(), out.stride(-2), out.stride(-1), out.dim() == 3 ? out.stride(0) : 0};
+  return p;
+}
+
+// beta * self where k == 0: CUDA asks no BLAS there, and mul keeps the sign of a zero.
+void scale_only(const at::Tensor& self, const at::Scalar& beta, const at::Tensor& out) {
+  at::Tensor result = out;
+  if (beta.toComplexDouble() == 0.0) {
+    result.zero_();
+  } else {
+    at::mul_out(result, self.expand(out.sizes()), at::scalar_tensor(beta, self.scalar_type()));
+  }
+}
+
+// out = alpha * a b + beta * self. A bias (self of one dimension, alpha and beta 1) and an expanded or full matrix give
+// the same bytes in this class: one rounding of acc + self. cuBLASLt's bias epilogue and cuBLAS with beta 1 part only
+// in their plans.
+void accumulate(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                const at::Scalar& alpha, const at::Tensor& out) {
+  if (out.numel() == 0) return;
+  if (a.size(-1) == 0) return scale_only(self, beta, out);
+  gemm::Params p = product(a, b, out);
+  p.epilogue.alpha = alpha.to<float>();
+  p.epilogue.beta = beta.to<float>();
+  if (p.epilogue.beta != 0.0f) p.epilogue.c = matrix(self.expand(out.sizes()));
+  gemm::fp32_chain(p);
+}
+
+at::Tensor& mm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
+  require_fp32_chain(self, mat2, "mm");
+  Structured<at::meta::structured_mm> op(out);
+  op.meta(self, mat2);
+  gemm::fp32_chain(product(self, mat2, op.output(0)));
+  op.finish();
+  return out;
+}
+
+at::Tensor& addmm_out(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
+                      const at::Scalar& alpha, at::Tensor& out) {
+  require_fp32_chain(mat1, mat2, "addmm");
+  require_dtype(self, at::kFloat, "addmm", "self");
+  Structured<at::meta::structured_addmm> op(out);
+  op.meta(self, mat1, mat2, beta, alpha);
+  accumulate(self, mat1, mat2, beta, alpha, op.output(0));
+  op.finish();
+  return out;
+}
+
+at::Tensor& addmm_activation_out(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Scalar&,
+                                 const at::Scalar&, bool, at::Tensor&) {
+  refuse("_addmm_activation", "fuses an activation into the matrix product, and cuBLASLt's epilogue is not modelled",
+         "Call addmm, then relu or gelu (nn.TransformerEncoder: torch.backends.mha.set_fastpath_enabled(False))");
+}
+
+at::Tensor& bmm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
+  require_fp32_chain(self, mat2, "bmm");
+  Structured<at::meta::structured_bmm> op(out);
+  op.meta(self, mat2);
+  gemm::fp32_chain(product(self, mat2, op.output(0)));
+  op.finish();
+  return out;
+}
+
+at::Tensor& baddbmm_out(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2,
+                        const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
+  require_fp32_chain(batch1, batch2, "baddbmm");
+  require_dtype(self, at::kFloat, "baddbmm", "self");
+  Structured<at::meta::structured_baddbmm> op(out);
+  op.meta(self, batch1, batch2, beta, alpha);  // copies self into the result where beta is not 0
+  accumulate(op.output(0), batch1, batch2, beta, alpha, op.output(0));
+  op.finish();
+  return out;
+}
+
+// CUDA registers these three, and they are loops over addmm_ there: the same host code.
+at::Tensor& addbmm_out(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2,
+                       const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
+  return at::native::addbmm_out(self, batch1, batch2, beta, alpha, out);
+}
+at::Tensor& addbmm_inplace(at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2, const at::Scalar& beta,
+                           const at::Scalar& alpha) {
+  return at::native::addbmm_(self, batch1, batch2, beta, alpha);
+}
+at::Tensor addbmm(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2, const at::Scalar& beta,
+                  const at::Scalar& alpha) {
+  return at::native::addbmm(self, batch1, batch2, beta, alpha);
+}
+
+at::Tensor& addmv_out(const at::Tensor& self, const at::Tensor& mat, const at::Tensor& vec, const at::Scalar& beta,
+                      const at::Scalar& alpha, at::Tensor& out) {
+  require_dtype(self, at::kFloat, "addmv", "self");  // cuBLAS gemv and dot have no TF32 form
+  require_dtype(mat, at::kFloat, "addmv", "mat");
+  require_dtype(vec, at::kFloat, "addmv", "vec");
+  Structured<at::meta::structured_addmv> op(out);
+  op.meta(self, mat, vec, beta, alpha);
+  const at::Tensor& result = op.output(0);
+  if (mat.numel() == 0) {
+    scale_only(self, beta, result);
+  } else {
+    accumulate(self.expand(result.sizes()).unsqueeze(1), mat, vec.unsqueeze(1), beta, alpha, result.unsqueeze(1));
+  }
+  op.finish();
+  return out;
+}
+
+at::Tensor dot_vectors(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(), "D and ", other.dim(),
+              "D tensors");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "dot : expected both vectors to have same dtype, but found ",
+              self.scalar_type(), " and ", other.scalar_type());
+  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(), "] and src [",
+              other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ", other.numel(),
+              " elements respectively");
+  require_dtype(self, at::kFloat, "dot", "self");
+  const at::Tensor result = at::empty({}, self.options());
+  gemm::fp32_chain(product(self.unsqueeze(0), other.unsqueeze(1), result.view({1, 1})));
+  return result;
+}
+
+at::Tensor vdot_vectors(const at::Tensor& self, const at::Tensor& other) { return dot_vectors(self, other); }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+#define SO_OP(name, fn, klass) m.impl(name, SO_ADAPTER(fn));
+#include "csrc/oracle/ops/gemm.inc"
+#undef SO_OP
+}
+
+}  // namespace step_oracle::aten
