@@ -1,0 +1,203 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "csrc/kernels/core/bits.h"
+#include "csrc/kernels/core/error.h"
+#include "csrc/kernels/reduce/reduce.h"
+#include "tests/support/same_bytes.h"
+#include "tests/support/vectors.h"
+
+namespace step_oracle {
+namespace {
+
+using reduce::Op;
+using reduce::Params;
+
+// Bytes at a chosen address modulo 512.
+struct Memory {
+  std::vector<std::uint8_t> raw;
+  std::uint64_t address;
+  Memory(const void* data, std::size_t bytes, std::uint64_t address_) : raw(bytes + 1024), address(address_) {
+    if (data) std::memcpy(at(), data, bytes);
+  }
+  std::uint8_t* at() {
+    const auto base = reinterpret_cast<std::uintptr_t>(raw.data());
+    return raw.data() + (512 - base % 512) % 512 + address;
+  }
+};
+
+// rows x cols, contiguous: "row" sums each row, "col" each column, "all" everything, as coalesced dimensions.
+reduce::Iterator iterator(const std::string& mode, std::int64_t rows, std::int64_t cols, std::int64_t in, std::int64_t out) {
+  reduce::Iterator it;
+  if (mode == "all") {
+    it.dims = it.reduced = 1;
+    it.shape[0] = rows * cols;
+    it.in_stride[0] = in;
+    return it;
+  }
+  it.dims = 2;
+  it.reduced = 1;
+  const bool row = mode == "row";
+  it.shape[0] = row ? cols : rows;
+  it.shape[1] = row ? rows : cols;
+  it.in_stride[0] = row ? in : cols * in;
+  it.in_stride[1] = row ? cols * in : in;
+  it.out_stride[1] = out;
+  return it;
+}
+
+DType dtype_of(const test::Array& a) { return a.dtype == "U16" ? DType::kBF16 : DType::kF32; }
+
+void both(const std::function<void(bool)>& body) {
+  body(true);
+  test::for_each_isa_and_threads([&] { body(false); });
+}
+
+TEST(ReduceVectors, SumMeanNorm2) {
+  int cases = 0;
+  for (const std::string prefix : {"sum_", "mean_", "norm2_"})
+    for (const auto& name : test::vector_names(prefix)) {
+      const auto file = test::load_vectors(name);
+      const std::string shape = file.meta.at("shape");
+      char mode[8];
+      long rows = 0, cols = 0;
+      ASSERT_EQ(std::sscanf(shape.c_str(), "%3[a-z]:%ldx%ld", mode, &rows, &cols), 3) << shape;
+      const auto& x = file.in("x");
+      const auto& want = file.out("y", "sm_90");
+      both([&](bool ref) {
+        SCOPED_TRACE(name + (ref ? " ref" : " body"));
+        Params p;
+        p.op = prefix == "sum_" ? Op::kSum : prefix == "mean_" ? Op::kMean : Op::kNorm2;
+        p.in = dtype_of(x);
+        p.out = dtype_of(want);
+        const auto in = static_cast<std::int64_t>(size_of(p.in)), out = static_cast<std::int64_t>(size_of(p.out));
+        p.iter = iterator(mode, rows, cols, in, out);
+        std::vector<std::uint8_t> y(want.bytes.size());
+        p.x = x.bytes.data();
+        p.y = y.data();
+        p.sms = 132;
+        p.threads_per_sm = 2048;
+        ref ? reduce::ref::run(p) : reduce::run(p);
+        EXPECT_SAME_BYTES(want.bytes.data(), y.data(), static_cast<std::int64_t>(y.size()));
+      });
+      ++cases;
+    }
+  std::printf("%d golden files\n", cases);
+  EXPECT_EQ(cases, 42);
+}
+
+TEST(ReduceVectors, Cumsum) {
+  int cases = 0;
+  for (const auto& name : test::vector_names("cumsum_")) {
+    const auto file = test::load_vectors(name);
+    const std::string shape = file.meta.at("shape");
+    char mode[8];
+    long rows = 0, cols = 0;
+    ASSERT_EQ(std::sscanf(shape.c_str(), "%5[a-z]:%ldx%ld", mode, &rows, &cols), 3) << shape;
+    const bool inner = std::string(mode) == "inner";
+    const auto& x = file.in("x");
+    const auto& want = file.out("y", "sm_90");
+    both([&](bool ref) {
+      SCOPED_TRACE(name + (ref ? " ref" : " body"));
+      std::vector<std::uint8_t> y(want.bytes.size());
+      const reduce::ScanParams p{dtype_of(x), dtype_of(x), inner ? rows : 1, inner ? cols : rows, inner ? 1 : cols, x.bytes.data(), y.data()};
+      ref ? reduce::ref::cumsum(p) : reduce::cumsum(p);
+      EXPECT_SAME_BYTES(want.bytes.data(), y.data(), static_cast<std::int64_t>(y.size()));
+    });
+    ++cases;
+  }
+  std::printf("%d golden files\n", cases);
+  EXPECT_EQ(cases, 6);
+}
+
+struct Case {
+  const char* mode;
+  std::int64_t rows, cols, pad;  // pad: elements between rows beyond cols
+  std::uint64_t address;         // in elements
+  int sms, threads;
+};
+
+const std::vector<Case> kCases{
+    {"row", 1, 1, 0, 0, 132, 2048},      {"row", 5, 31, 0, 0, 132, 2048},     {"row", 3, 127, 0, 1, 132, 2048},
+    {"row", 7, 128, 0, 0, 132, 2048},    {"row", 7, 129, 0, 3, 108, 2048},    {"row", 2, 20001, 1, 1, 58, 1536},
+    {"row", 1, 70003, 0, 2, 58, 1536},   {"row", 33, 1030, 2, 0, 40, 1024},   {"row", 2, 300000, 0, 0, 132, 2048},
+    {"all", 300, 501, 0, 5, 132, 2048},  {"all", 1, 262144, 0, 0, 40, 1024},  {"all", 37, 3, 0, 7, 132, 2048},
+    {"col", 1, 7, 0, 0, 132, 2048},      {"col", 70, 33, 0, 0, 132, 2048},    {"col", 1000, 66, 2, 0, 132, 2048},
+    {"col", 9000, 8, 0, 0, 58, 1536},    {"col", 9000, 8, 0, 2, 58, 1536},    {"col", 515, 260, 4, 4, 132, 2048},
+    {"col", 20000, 3, 1, 0, 40, 1024},   {"col", 4, 1000, 0, 1, 132, 2048},
+};
+
+std::vector<std::uint8_t> random_elements(DType type, std::int64_t n, int special, std::mt19937& rng) {
+  std::normal_distribution<float> normal(0.1f, 1.0f);
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(n) * size_of(type));
+  for (std::int64_t i = 0; i < n; ++i) {
+    float x = normal(rng);
+    if (special && static_cast<int>(rng() % 50) < special) {
+      const float odd[] = {0.0f, -0.0f, float_of(0x7fc01234u), float_of(1), -__builtin_inff(), __builtin_inff()};
+      x = odd[rng() % (special > 1 ? 6 : 2)];
+    }
+    std::uint8_t* at = out.data() + static_cast<std::size_t>(i) * size_of(type);
+    const double wide = x;
+    const std::uint32_t bits = bits_of(x);
+    const auto half = static_cast<std::uint16_t>(bits >> 16);
+    if (type == DType::kF32) std::memcpy(at, &bits, 4);
+    else if (type == DType::kF64) std::memcpy(at, &wide, 8);
+    else std::memcpy(at, &half, 2);
+  }
+  return out;
+}
+
+void compare(Op op, DType type, DType out_type, const Case& c, int special, std::mt19937& rng) {
+  const auto size = static_cast<std::int64_t>(size_of(type)), out = static_cast<std::int64_t>(size_of(out_type));
+  const std::int64_t pitch = c.cols + c.pad, n = c.rows * pitch;
+  auto bytes = random_elements(type, n, special, rng);
+  Memory x(bytes.data(), bytes.size(), c.address * static_cast<std::uint64_t>(size));
+  Params p;
+  p.op = op;
+  p.in = type;
+  p.out = out_type;
+  p.iter = iterator(c.mode, c.rows, c.cols, size, out);
+  if (c.pad) p.iter.in_stride[std::string(c.mode) == "row" ? 1 : 0] = pitch * size;
+  p.x = x.at();
+  p.address = x.address;
+  p.sms = c.sms;
+  p.threads_per_sm = c.threads;
+  const auto g = reduce::plan(p);
+  std::vector<std::uint8_t> want(static_cast<std::size_t>(g.outputs * out)), want2(want.size());
+  p.y = want.data();
+  p.y2 = want2.data();
+  reduce::ref::run(p);
+  test::for_each_isa_and_threads([&] {
+    std::vector<std::uint8_t> y(want.size()), y2(want.size());
+    p.y = y.data();
+    p.y2 = y2.data();
+    reduce::run(p);
+    EXPECT_SAME_BYTES(want.data(), y.data(), static_cast<std::int64_t>(y.size()));
+    EXPECT_SAME_BYTES(want2.data(), y2.data(), static_cast<std::int64_t>(y2.size()));
+  });
+}
+
+TEST(Reduce, BodyEqualsDefinition) {
+  std::mt19937 rng(7);
+  int cases = 0;
+  for (const Case& c : kCases)
+    for (Op op : {Op::kSum, Op::kMean, Op::kProd, Op::kMax, Op::kMin, Op::kNorm0, Op::kNorm1, Op::kNorm2, Op::kNormInf,
+                  Op::kNormNegInf, Op::kPowerSum2, Op::kVarMean, Op::kStd}) {
+      const bool big = c.rows * c.cols > 100000;
+      if (big && op != Op::kSum && op != Op::kNorm2 && op != Op::kVarMean) continue;
+      SCOPED_TRACE(std::string(c.mode) + " " + std::to_string(c.rows) + "x" + std::to_string(c.cols) + " op " + std::to_string(static_cast<int>(op)));
+      for (int special : {0, 1, 2}) compare(op, DType::kF32, DType::kF32, c, special, rng), ++cases;
+      if (big) continue;
+      compare(op, DType::kBF16, DType::kBF16, c, 0, rng), ++cases;
+      compare(op, DType::kF64, DType::kF64, c, 0, rng), ++cases;
+      if (op != Op::kMax && op != Op::kMin) compare(op, DType::kBF16, DType::kF32, c, 0, rng), ++cases;
+    }
+  std::printf("%d cases\n", cases);
+}
+
+}  // namespace
+}  // namespace step_oracle
