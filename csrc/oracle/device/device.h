@@ -18,6 +18,8 @@ constexpr c10::DeviceIndex kMaxCards = 16;
 // --- cards ---
 // How many cards this process has: indices 0 .. count() - 1.
 c10::DeviceIndex count();
+// The index itself, or the current device for a negative one. Throws Error when there is no such card.
+c10::DeviceIndex resolve(c10::DeviceIndex index);
 // The card behind an index; a negative index is the current device.
 const Card& card(c10::DeviceIndex index);
 // Puts a card at an index: replaces the card there, or appends one when index == count(). Throws Error for another
@@ -27,6 +29,11 @@ void set_card(c10::DeviceIndex index, const std::string& name);
 // --- current device, one a thread ---
 c10::DeviceIndex current();
 void set_current(c10::DeviceIndex index);
+
+// --- fork: a child has the memory but not the threads ---
+void watch_forks();
+bool forked();
+[[noreturn]] void refuse_fork();
 
 // --- memory ---
 c10::Allocator* allocator();

@@ -1,0 +1,22 @@
+#include "csrc/oracle/device/autograd_engine.h"
+
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/engine.h>
+
+namespace step_oracle::device {
+namespace {
+
+struct Peek : torch::autograd::Engine {
+  static std::size_t threads(torch::autograd::Engine& engine) { return (engine.*&Peek::device_ready_queues_).size(); }
+};
+
+}  // namespace
+
+std::size_t autograd_threads() { return Peek::threads(torch::autograd::Engine::get_default_engine()); }
+
+void stop_autograd_threads() {
+  torch::autograd::Engine::get_default_engine().stop();
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
+}  // namespace step_oracle::device
