@@ -1,3 +1,17 @@
 """The bytes of a PyTorch training step on a given NVIDIA card, computed on a CPU."""
 
+import torch as _torch
+
+from . import device as _device
+from .cards import Card, card, get_card, set_card
+
 __version__ = "0.1.0"
+__all__ = ["Card", "StepOracleError", "card", "get_card", "set_card"]
+
+
+class StepOracleError(RuntimeError):
+    """A file that does not say what it should, a failing system call, or a fault of step-oracle's."""
+
+
+if _torch.cuda.device_count() == 0:
+    _device.register_name()

@@ -66,6 +66,14 @@ void rethrow_as_torch(const Error& error) {
   }
 }
 
+void rethrow_fork() {
+  try {
+    device::refuse_fork();
+  } catch (const Error& error) {
+    rethrow_as_torch(error);
+  }
+}
+
 void detail::DeviceScan::mixed(c10::Device other) const {
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
               found_ ? device_ : c10::Device(kOracle, 0), " and ", other, "!");

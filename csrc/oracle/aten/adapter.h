@@ -64,6 +64,7 @@ NumericSwitches numeric_switches();
 
 // Runs `fn` and turns step_oracle::Error into ValueError, NotImplementedError or RuntimeError ("StepOracleError: ...").
 [[noreturn]] void rethrow_as_torch(const Error& error);
+[[noreturn]] void rethrow_fork();
 
 namespace detail {
 
@@ -112,6 +113,7 @@ struct Edge;
 template <auto kFn, bool kSameDevice, class R, class... A>
 struct Edge<kFn, kSameDevice, R (*)(A...)> {
   static R call(A... args) {
+    if (device::forked()) rethrow_fork();
     DeviceScan scan(kSameDevice);
     (scan.see(args), ...);
     const c10::OptionalDeviceGuard guard(scan.device());

@@ -1,14 +1,30 @@
-// The Python module step_oracle._oracle: conversion, nothing else.
+// The Python module step_oracle._oracle: conversion, nothing else. Loading it registers the device "oracle".
 #include <pybind11/pybind11.h>
 
-#include "csrc/kernels/card/card.h"
+#include "csrc/kernels/core/error.h"
+#include "csrc/oracle/bind/device.h"
 
 namespace py = pybind11;
 
+namespace {
+
+void translate(std::exception_ptr p) {
+  try {
+    if (p) std::rethrow_exception(p);
+  } catch (const step_oracle::Error& e) {
+    switch (e.kind()) {
+      case step_oracle::ErrorKind::kBadInput: PyErr_SetString(PyExc_ValueError, e.what()); return;
+      case step_oracle::ErrorKind::kUnsupported: PyErr_SetString(PyExc_NotImplementedError, e.what()); return;
+      default: break;
+    }
+    const py::object type = py::module_::import("step_oracle").attr("StepOracleError");
+    PyErr_SetString(type.ptr(), e.what());
+  }
+}
+
+}  // namespace
+
 PYBIND11_MODULE(_oracle, m) {
-  m.def("cards", [] {
-    py::list out;
-    for (const auto& c : step_oracle::all_cards()) out.append(py::str(c.name));
-    return out;
-  });
+  py::register_local_exception_translator(&translate);
+  bind_device(m);
 }

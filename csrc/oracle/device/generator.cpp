@@ -92,7 +92,7 @@ Philox take_philox(const at::Generator& generator, std::uint64_t increment) {
                                           ", and the tensor is of device oracle; make it with "
                                           "torch.Generator(device='oracle')");
   }
-  std::lock_guard lock(generator.mutex());
+  std::lock_guard lock(mine->mutex_);
   return mine->take(increment);
 }
 
