@@ -149,7 +149,7 @@ inline float expm1f(float a) {
   // ex2 of a whole number is exact; outside (-25, 128) the result is chosen below.
   const float inside = j > -26.0f ? (j < 127.0f ? j : 127.0f) : -26.0f;
   const float scale = float_of(static_cast<std::uint32_t>(static_cast<std::int32_t>(inside) + 127) << 23);
-  float p = fma(f, 0x1.6bd7ccp-10f, 0x1.12accp-7f);
+  float p = fma(f, 0x1.6bd7ccp-10f, 0x1.12acc6p-7f);
   p = fma(p, f, 0x1.5557c6p-5f);
   p = fma(p, f, 0x1.5553ecp-3f);
   p = fma(p, f, 0x1.fffffcp-2f);
