@@ -1,0 +1,446 @@
+#include "csrc/oracle/program/replay.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/EmptyTensor.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <set>
+
+#include "csrc/kernels/card/card.h"
+#include "csrc/kernels/core/error.h"
+#include "csrc/oracle/device/device.h"
+#include "csrc/oracle/program/divergence.h"
+#include "csrc/oracle/program/host_ops.h"
+#include "csrc/oracle/program/switches.h"
+#include "csrc/oracle/program/value.h"
+
+namespace step_oracle::program {
+namespace {
+
+using rec::DigestState;
+
+bool on_card(const std::string& device) { return device.rfind("cuda", 0) == 0 || device.rfind("oracle", 0) == 0; }
+
+bool names_card(const rec::ValueT& v) {
+  if (v.kind == rec::ValueKind::Device) return on_card(v.text);
+  for (const auto& item : v.list)
+    if (names_card(*item)) return true;
+  return false;
+}
+
+bool is_host_op(const rec::OpT& op) {
+  for (const auto& t : op.tensors)
+    if (on_card(t->device)) return false;
+  for (const auto& a : op.args)
+    if (names_card(*a)) return false;
+  return true;
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// Puts the trace's card at every index that the trace uses, and what was there back at the end.
+class CardScope {
+ public:
+  CardScope(const Trace& trace, const std::string& card) {
+    std::set<int> indices{0};
+    for (const auto& s : trace.storages)
+      if (on_card(s.record.device)) indices.insert(std::max<int>(0, mapped_device(s.record.device).index()));
+    for (int i : indices) {
+      while (device::count() <= i) device::set_card(device::count(), card);
+      before_.emplace_back(i, device::card(static_cast<c10::DeviceIndex>(i)).name);
+      device::set_card(static_cast<c10::DeviceIndex>(i), card);
+    }
+  }
+  ~CardScope() {
+    for (const auto& [i, name] : before_) device::set_card(static_cast<c10::DeviceIndex>(i), name);
+  }
+  CardScope(const CardScope&) = delete;
+  CardScope& operator=(const CardScope&) = delete;
+
+ private:
+  std::vector<std::pair<int, std::string>> before_;
+};
+
+at::Tensor bytes_tensor(const std::vector<std::uint8_t>& bytes) {
+  at::Tensor t = at::detail::empty_cpu({static_cast<std::int64_t>(bytes.size())}, at::kByte, std::nullopt, std::nullopt,
+                                       std::nullopt, std::nullopt);
+  std::memcpy(t.mutable_data_ptr(), bytes.data(), bytes.size());
+  return t;
+}
+
+std::string hex(const std::vector<std::uint8_t>& bytes) {
+  std::string out;
+  for (auto b : bytes) out += fmt::format("{:02x}", b);
+  return out;
+}
+
+class Runner {
+ public:
+  Runner(const Trace& trace, const Options& options) : trace_(trace), options_(options), store_(trace) {
+    for (const auto& n : trace.names_end)
+      if (n.tensor && n.tensor->storage) kept_.insert(Store::key(*n.tensor));
+  }
+
+  Report run() {
+    const auto begin = std::chrono::steady_clock::now();
+    report_.mode = options_.mode;
+    report_.card = options_.card.empty() ? card_of_trace(trace_) : card_by_name(options_.card).name;
+    const CardScope cards(trace_, report_.card);
+    const SwitchScope switches(trace_.environment.switches);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    for (index_ = 0; index_ < trace_.ops.size(); ++index_) {
+      if (options_.progress && index_ % 16 == 0) options_.progress(index_, trace_.ops.size());
+      const rec::OpT& op = trace_.ops[index_];
+      store_.release(op.ticket, kept_);
+      step(op);
+    }
+    if (options_.progress) options_.progress(trace_.ops.size(), trace_.ops.size());
+    finish();
+    report_.reads = store_.reads;
+    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return std::move(report_);
+  }
+
+ private:
+  enum class Outcome { kMatch, kMismatch, kUnmodelled, kCarried };
+
+  void step(const rec::OpT& op) {
+    if (!op.error.empty()) return;  // it raised when it was recorded: it made nothing
+    mismatch_ = false;
+    std::string reason;
+    Outcome outcome;
+    if (is_host_op(op) && !host_op_is_exact(op)) {
+      reason = "an op of the host whose arithmetic is not the card's";
+      outcome = carry(op) ? Outcome::kCarried : Outcome::kUnmodelled;
+    } else {
+      outcome = compute(op, reason);
+      if (outcome == Outcome::kUnmodelled) carry(op);
+    }
+    switch (outcome) {
+      case Outcome::kMatch: ++report_.counts.match; break;
+      case Outcome::kMismatch: ++report_.counts.mismatch; break;
+      case Outcome::kUnmodelled:
+        ++report_.counts.unmodelled;
+        report_.unmodelled.push_back({index_, rec::display_name(op), reason});
+        break;
+      case Outcome::kCarried:
+        ++report_.counts.carried;
+        report_.carried.push_back({index_, rec::display_name(op), reason});
+        break;
+    }
+  }
+
+  Outcome compute(const rec::OpT& op, std::string& reason) {
+    const auto handle = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
+    if (!handle) {
+      reason = "this torch has no such operator";
+      return Outcome::kUnmodelled;
+    }
+    const auto& schema = handle->schema();
+    if (schema.arguments().size() != op.args.size() || schema.returns().size() != op.returns.size())
+      throw Error(ErrorKind::kCorrupt, fmt::format("op {} ({}) has {} arguments and {} results; its schema has {} and {}",
+                                                   index_, rec::display_name(op), op.args.size(), op.returns.size(),
+                                                   schema.arguments().size(), schema.returns().size()));
+    try {
+      tensors_.assign(op.tensors.size(), at::Tensor());
+      if (!inputs_are_known(op, reason)) return Outcome::kUnmodelled;
+      set_generators(op);
+      torch::jit::Stack stack;
+      const Resolver resolver{
+          [&](std::size_t i) { return tensor_at(op, i); },
+          [](const std::string& d) { return device::default_generator(mapped_device(d).index()); }};
+      for (std::size_t i = 0; i < op.args.size(); ++i)
+        stack.push_back(to_ivalue(*op.args[i], schema.arguments()[i].type(), resolver));
+      handle->callBoxed(stack);
+      check_results(op, stack);
+      check_generators(op);
+    } catch (const c10::NotImplementedError& e) {
+      reason = first_line(e.what_without_backtrace());
+      return Outcome::kUnmodelled;
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUnsupported) throw;
+      reason = e.what();
+      return Outcome::kUnmodelled;
+    } catch (const c10::Error& e) {
+      reason = "it raised here and not when it was recorded: " + first_line(e.what_without_backtrace());
+      return Outcome::kUnmodelled;
+    }
+    return mismatch_ ? Outcome::kMismatch : Outcome::kMatch;
+  }
+
+  at::Tensor tensor_at(const rec::OpT& op, std::size_t i) {
+    if (i >= op.tensors.size())
+      throw Error(ErrorKind::kCorrupt, fmt::format("op {} names tensor {} of {}", index_, i, op.tensors.size()));
+    if (!tensors_[i].defined()) tensors_[i] = store_.tensor(*op.tensors[i]);
+    return tensors_[i];
+  }
+
+  // Op-local: puts back inputs that an earlier op got wrong. False where an input cannot be known.
+  bool inputs_are_known(const rec::OpT& op, std::string& reason) {
+    for (const auto& t : op.tensors) {
+      if (t->created || t->storage == 0) continue;
+      const auto k = Store::key(*t);
+      if (const auto it = unknown_.find(k); it != unknown_.end() && t->before_state == DigestState::Known) {
+        if (options_.mode == Mode::kOpLocal && trace_.has_blob(t->before)) {
+          store_.carry(*t, t->before);
+          unknown_.erase(it);
+          store_.set_doubtful(k, true);
+        } else {
+          reason = fmt::format("an input comes from op {}, which was not computed, and its bytes are not kept", it->second);
+          return false;
+        }
+      }
+      if (options_.mode != Mode::kOpLocal || !store_.doubtful(k) || t->before_state != DigestState::Known) continue;
+      if (digest_of(store_.tensor(*t)) == t->before) continue;
+      if (!trace_.has_blob(t->before)) {
+        reason = "an input differs from the recorded one, whose bytes are not kept (record with keep=\"all\")";
+        return false;
+      }
+      store_.restore(*t, t->before);
+      ++store_.reads.inputs;
+    }
+    return true;
+  }
+
+  void set_generators(const rec::OpT& op) {
+    for (const auto& g : op.generators) {
+      if (!on_card(g->device)) continue;
+      if (g->before.size() != 16)
+        throw Error(ErrorKind::kCorrupt, fmt::format("op {}: a card's generator state has {} bytes, not 16", index_, g->before.size()));
+      const auto& generator = device::default_generator(mapped_device(g->device).index());
+      std::lock_guard<std::mutex> lock(generator.mutex());
+      const bool first = seen_generators_.insert(g->device).second;
+      const bool moved = state_of(generator) != g->before;
+      // Between two ops only the program's owner moves a generator (manual_seed, set_rng_state): an input of the program.
+      if (options_.mode == Mode::kOpLocal || first || moved) {
+        generator.set_state(bytes_tensor(g->before));
+        if (first || moved) ++store_.reads.declared;
+      }
+    }
+  }
+
+  static std::vector<std::uint8_t> state_of(const at::Generator& generator) {
+    const at::Tensor state = generator.get_state();
+    const auto* p = static_cast<const std::uint8_t*>(state.const_data_ptr());
+    return {p, p + state.nbytes()};
+  }
+
+  void check_generators(const rec::OpT& op) {
+    for (const auto& g : op.generators) {
+      if (!on_card(g->device)) continue;
+      const auto& generator = device::default_generator(mapped_device(g->device).index());
+      std::lock_guard<std::mutex> lock(generator.mutex());
+      const auto state = state_of(generator);
+      if (state == g->after) continue;
+      Divergence d = describe(op, "generator");
+      d.expected = hex(g->after);
+      d.actual = hex(state);
+      d.cause = "generator or SM count";
+      note(std::move(d));
+      generator.set_state(bytes_tensor(g->after));
+    }
+  }
+
+  void check_results(const rec::OpT& op, const torch::jit::Stack& stack) {
+    std::vector<bool> fresh(op.tensors.size(), false);
+    for (std::size_t r = 0; r < op.returns.size(); ++r) {
+      const std::string output = fmt::format("result {}", r);
+      check_scalar(op, stack[r], *op.returns[r], output);
+      pair_tensors(
+          stack[r], *op.returns[r],
+          [&](const at::Tensor& actual, std::size_t i) {
+            const rec::TensorT& t = *op.tensors.at(i);
+            tensors_[i] = actual;
+            if (t.storage == 0) return;
+            if (!store_.live(Store::key(t))) {
+              store_.adopt(t, actual);
+              fresh[i] = true;
+            } else if (store_.storage(Store::key(t)).unsafeGetStorageImpl() != actual.storage().unsafeGetStorageImpl() &&
+                       actual.numel() > 0) {
+              note_layout(op, output, "shares no memory with the tensor it was recorded to share");
+            }
+            check_geometry(op, output, t, actual);
+          },
+          [&](const std::string& what) { note_layout(op, output, what); });
+    }
+    for (std::size_t i = 0; i < op.tensors.size(); ++i) {
+      const rec::TensorT& t = *op.tensors[i];
+      const bool written = fresh[i] || t.mutated || t.undeclared;
+      if (t.after_state != DigestState::Known || t.storage == 0) continue;
+      // A view's bytes are its base's, which are judged where they are written.
+      if (!written && !store_.doubtful(Store::key(t))) continue;
+      if (!written && !t.created) continue;
+      check_bytes(op, i, t);
+    }
+  }
+
+  void check_bytes(const rec::OpT& op, std::size_t i, const rec::TensorT& t) {
+    const at::Tensor& actual = tensors_[i].defined() ? tensors_[i] : tensor_at(op, i);
+    ++report_.outputs;
+    const Digest own = digest_of(actual);
+    if (own == t.after) return;
+    Divergence d = describe(op, t.created ? fmt::format("tensor {} (new)", i) : fmt::format("tensor {} (written)", i));
+    d.expected = t.after.hex();
+    d.actual = own.hex();
+    if (trace_.has_blob(t.after)) compare_elements(trace_.blob(t.after), actual, d);
+    d.cause = likely_cause(d.op, d);
+    note(std::move(d));
+    store_.set_doubtful(Store::key(t), true);
+  }
+
+  void check_geometry(const rec::OpT& op, const std::string& output, const rec::TensorT& t, const at::Tensor& actual) {
+    if (actual.scalar_type() != scalar_type(t.dtype)) {
+      Divergence d = describe(op, output);
+      d.expected = rec::name_of(t.dtype);
+      d.actual = c10::toString(actual.scalar_type());
+      d.cause = "dtype";
+      return note(std::move(d));
+    }
+    if (actual.sizes() != at::IntArrayRef(t.sizes)) return note_layout(op, output, fmt::format("shape {}", fmt::join(actual.sizes(), "x")));
+    if (actual.numel() == 0) return;
+    for (std::int64_t d = 0; d < actual.dim(); ++d)
+      if (actual.size(d) > 1 && actual.stride(d) != t.strides[static_cast<std::size_t>(d)])
+        return note_layout(op, output, fmt::format("strides {} and not {}", fmt::join(actual.strides(), ","), fmt::join(t.strides, ",")));
+    if (actual.storage_offset() != t.offset)
+      note_layout(op, output, fmt::format("storage offset {} and not {}", actual.storage_offset(), t.offset));
+  }
+
+  void check_scalar(const rec::OpT& op, const c10::IValue& actual, const rec::ValueT& recorded, const std::string& output) {
+    std::uint64_t own = 0;
+    const auto was = static_cast<std::uint64_t>(recorded.i);
+    if (actual.isDouble()) {
+      const double v = actual.toDouble();
+      std::memcpy(&own, &v, 8);
+    } else if (actual.isInt()) {
+      own = static_cast<std::uint64_t>(actual.toInt());
+    } else if (actual.isBool()) {
+      own = actual.toBool();
+    } else {
+      return;
+    }
+    ++report_.outputs;
+    if (own == was) return;
+    Divergence d = describe(op, output);
+    d.expected = fmt::format("0x{:016x}", was);
+    d.actual = fmt::format("0x{:016x}", own);
+    d.cause = "a number read by the host";
+    note(std::move(d));
+  }
+
+  Divergence describe(const rec::OpT& op, std::string output) const {
+    Divergence d;
+    d.index = index_;
+    d.op = rec::display_name(op);
+    d.module = op.module;
+    d.output = std::move(output);
+    return d;
+  }
+
+  void note_layout(const rec::OpT& op, const std::string& output, const std::string& what) {
+    Divergence d = describe(op, output);
+    d.expected = "as recorded";
+    d.actual = what;
+    d.cause = "layout";
+    note(std::move(d));
+  }
+
+  void note(Divergence d) {
+    const bool first_of_op = !mismatch_;
+    mismatch_ = true;
+    if (!report_.divergence) report_.divergence = d;
+    if (first_of_op && report_.mismatches.size() < 1000) report_.mismatches.push_back(std::move(d));
+  }
+
+  // Takes an op's results from the recording. False (and the results unknown) where the trace does not keep them.
+  bool carry(const rec::OpT& op) {
+    bool all = true;
+    for (const auto& t : op.tensors) {
+      if (t->storage == 0 || !(t->created || t->mutated || t->undeclared)) continue;
+      const auto k = Store::key(*t);
+      const StorageInfo* info = trace_.storage(t->storage, t->generation);
+      const bool is_view = t->created && !t->mutated && (store_.live(k) || (info && info->record.first_seen < op.ticket));
+      if (is_view) continue;
+      const bool empty = t->after_state == DigestState::NeverWritten;
+      if (t->after_state == DigestState::Known && trace_.has_blob(t->after) &&
+          (options_.mode == Mode::kOpLocal || is_host_op(op))) {
+        store_.carry(*t, t->after);
+        unknown_.erase(k);
+        store_.set_doubtful(k, true);
+      } else if (!empty) {
+        unknown_[k] = index_;
+        all = false;
+      }
+    }
+    return all;
+  }
+
+  // The program's final tensors by name, and their digests against the recorded ones.
+  void finish() {
+    for (const auto& n : trace_.names_end) {
+      if (!n.tensor || n.tensor->storage == 0) continue;
+      const rec::TensorT& t = *n.tensor;
+      if (unknown_.count(Store::key(t))) continue;
+      const at::Tensor actual = store_.tensor(t);
+      report_.final_state.emplace(n.name, actual);
+      if (t.after_state != DigestState::Known) continue;
+      ++report_.outputs;
+      const Digest own = digest_of(actual);
+      if (own == t.after || report_.divergence) continue;
+      Divergence d;
+      d.index = trace_.ops.size();
+      d.op = "end of the program";
+      d.output = n.name;
+      d.expected = t.after.hex();
+      d.actual = own.hex();
+      d.cause = "written by something that the recorder did not see";
+      report_.divergence = std::move(d);
+    }
+  }
+
+  const Trace& trace_;
+  const Options& options_;
+  Store store_;
+  Report report_;
+  std::size_t index_ = 0;
+  bool mismatch_ = false;                       // of the op at index_
+  std::vector<at::Tensor> tensors_;             // of the op at index_
+  std::map<Store::Key, std::uint64_t> unknown_;  // storages whose bytes are not known -> the op that did not make them
+  std::set<Store::Key> kept_;
+  std::set<std::string> seen_generators_;
+};
+
+}  // namespace
+
+std::string card_of_trace(const Trace& trace) {
+  const auto& env = trace.environment;
+  if (env.cards.empty() || !(env.device == "oracle" || env.device == "cuda"))
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("the trace was recorded on '{}': the host's arithmetic is not modelled. Record on device "
+                            "\"oracle\" or on a card, or name a card (card=\"h100-sxm\") to compute its bytes", env.device));
+  const rec::CardT& c = *env.cards.front();
+  std::string near;
+  for (const Card& card : all_cards()) {
+    if (c.name != card.name && c.name != card.product) continue;
+    if (c.sms == card.sms && c.threads_per_sm == card.threads_per_sm && c.cc_major == card.cc_major && c.cc_minor == card.cc_minor)
+      return card.name;
+    near = fmt::format("; the profile {} has {} SMs of {} threads", card.name, card.sms, card.threads_per_sm);
+  }
+  throw Error(ErrorKind::kUnsupported,
+              fmt::format("no profile for the trace's card '{}' ({} SMs, {} threads an SM, compute capability {}.{}){}",
+                          c.name, c.sms, c.threads_per_sm, c.cc_major, c.cc_minor, near));
+}
+
+Report replay(const Trace& trace, const Options& options) {
+  if (!trace.complete)
+    throw Error(ErrorKind::kBadInput, fmt::format("{} is not complete: {}", trace.path, trace.reason));
+  return Runner(trace, options).run();
+}
+
+}  // namespace step_oracle::program
