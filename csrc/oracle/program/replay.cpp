@@ -7,6 +7,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstring>
@@ -214,7 +215,7 @@ class Runner {
       if (!on_card(g->device)) continue;
       if (g->before.size() != 16)
         throw Error(ErrorKind::kCorrupt, fmt::format("op {}: a card's generator state has {} bytes, not 16", index_, g->before.size()));
-      const auto& generator = device::default_generator(mapped_device(g->device).index());
+      at::Generator generator = device::default_generator(mapped_device(g->device).index());
       std::lock_guard<std::mutex> lock(generator.mutex());
       const bool first = seen_generators_.insert(g->device).second;
       const bool moved = state_of(generator) != g->before;
@@ -235,7 +236,7 @@ class Runner {
   void check_generators(const rec::OpT& op) {
     for (const auto& g : op.generators) {
       if (!on_card(g->device)) continue;
-      const auto& generator = device::default_generator(mapped_device(g->device).index());
+      at::Generator generator = device::default_generator(mapped_device(g->device).index());
       std::lock_guard<std::mutex> lock(generator.mutex());
       const auto state = state_of(generator);
       if (state == g->after) continue;
@@ -338,7 +339,7 @@ class Runner {
     Divergence d;
     d.index = index_;
     d.op = rec::display_name(op);
-    d.module = op.module;
+    d.module = op.module_;
     d.output = std::move(output);
     return d;
   }

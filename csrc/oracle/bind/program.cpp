@@ -3,7 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "csrc/oracle/bind/bind_program.h"
+#include "csrc/oracle/bind/program.h"
 #include "csrc/oracle/program/replay.h"
 
 namespace py = pybind11;
