@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include "csrc/kernels/core/error.h"
+#include "csrc/oracle/bind/host.h"
 #include "csrc/oracle/bind/program.h"
 #include "csrc/oracle/bind/device.h"
 
@@ -29,4 +30,5 @@ PYBIND11_MODULE(_oracle, m) {
   py::register_local_exception_translator(&translate);
   bind_device(m);
   step_oracle::bind_program(m);
+  step_oracle::bind_host(m);
 }
