@@ -1,0 +1,115 @@
+// Conversions between element types, as CUDA's static_cast does them. Bits in, bits out; branch-free, so that loops
+// over them vectorise.
+#pragma once
+#include <cstdint>
+
+#include "csrc/kernels/core/bits.h"
+#include "csrc/kernels/core/isa_namespace.h"
+
+SO_ISA_BEGIN
+
+// Storage types: bits of a 16-bit float, a bool byte.
+struct Half { std::uint16_t bits; };
+struct Brain { std::uint16_t bits; };
+struct Bool { std::uint8_t bits; };
+
+inline constexpr std::uint64_t kCardNan64 = 0xfff8000000000000ull;  // [fit: no vector shows a float64 NaN]
+inline double canonical(double x) { return x != x ? double_of(kCardNan64) : x; }
+inline std::int64_t canonical(std::int64_t x) { return x; }
+
+// Widening moves the bits: a NaN's payload stays [contractions.md, NaN].
+inline float widen(Brain x) { return float_of(static_cast<std::uint32_t>(x.bits) << 16); }
+
+// To nearest even. `nan` is the card's bfloat16 NaN.
+inline Brain narrow(float x, std::uint16_t nan) {
+  const std::uint32_t u = bits_of(x);
+  const std::uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+  return Brain{static_cast<std::uint16_t>(x != x ? nan : rounded)};
+}
+// The same for selections: a NaN keeps its payload.
+inline Brain narrow_exact(float x) {
+  const std::uint32_t u = bits_of(x);
+  const std::uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+  return Brain{static_cast<std::uint16_t>(x != x ? u >> 16 : rounded)};
+}
+
+inline float widen(Half x) {
+  const std::uint32_t magnitude = x.bits & 0x7fffu, sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
+  // 2^112 rebiases the exponent from float16's 15 to float's 127 and makes a subnormal normal, exactly.
+  const std::uint32_t finite = bits_of(float_of(magnitude << 13) * 0x1p112f);
+  const std::uint32_t u = magnitude < 0x7c00u ? finite : magnitude == 0x7c00u ? 0x7f800000u : kCardNan32;
+  return float_of(magnitude > 0x7c00u ? u : u | sign);
+}
+
+inline Half narrow_half(float x) {
+  const std::uint32_t u = bits_of(x), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+  // Below 2^-14 the sum with 0.5, whose ulp is 2^-24, rounds to float16's subnormal grid.
+  const std::uint32_t tiny = bits_of(float_of(a) + 0.5f) - 0x3f000000u;
+  const std::uint32_t normal = (a + 0xfffu + (a >> 13 & 1u) - (112u << 23)) >> 13;
+  const std::uint32_t finite = a < 0x38800000u ? tiny : normal;
+  const std::uint32_t bits = a > 0x7f800000u ? 0x7fffu : (a >= 0x47800000u ? 0x7c00u : finite) | sign;
+  return Half{static_cast<std::uint16_t>(bits)};
+}
+
+// To integers: towards zero, out of range saturates; NaN gives 0 in 32 bits and the smallest integer in 64
+// [spec PTX ISA, cvt]. Narrower types take the low bits of the 32-bit result [fit].
+inline std::int64_t to_int64(double x) {
+  if (!(x >= -0x1p63)) return INT64_MIN;
+  return x >= 0x1p63 ? INT64_MAX : static_cast<std::int64_t>(x);
+}
+inline std::int32_t to_int32(double x) {
+  if (x != x) return 0;
+  return x >= 0x1p31 ? INT32_MAX : x <= -0x1p31 ? INT32_MIN : static_cast<std::int32_t>(x);
+}
+
+// What a value of each storage type is in arithmetic: float, double or int64.
+inline float value_of(float x) { return x; }
+inline double value_of(double x) { return x; }
+inline float value_of(Half x) { return widen(x); }
+inline float value_of(Brain x) { return widen(x); }
+inline std::int64_t value_of(std::int64_t x) { return x; }
+inline std::int64_t value_of(std::int32_t x) { return x; }
+inline std::int64_t value_of(std::int16_t x) { return x; }
+inline std::int64_t value_of(std::int8_t x) { return x; }
+inline std::int64_t value_of(std::uint8_t x) { return x; }
+inline std::int64_t value_of(Bool x) { return x.bits != 0; }
+
+// From such a value to a storage type. 16-bit floats go through float, as c10's constructors do.
+struct Nan16 { std::uint16_t bf16; };
+inline float as_float(float x) { return x; }
+inline float as_float(double x) { return x != x ? card_nan() : static_cast<float>(x); }
+inline float as_float(std::int64_t x) { return static_cast<float>(x); }
+template <class V>
+inline void store(V x, float& out, Nan16) { out = as_float(x); }
+template <class V>
+inline void store(V x, Half& out, Nan16) { out = narrow_half(as_float(x)); }
+template <class V>
+inline void store(V x, Brain& out, Nan16 nan) { out = narrow(as_float(x), nan.bf16); }
+inline void store(float x, double& out, Nan16) { out = canonical(static_cast<double>(x)); }
+inline void store(double x, double& out, Nan16) { out = x; }
+inline void store(std::int64_t x, double& out, Nan16) { out = static_cast<double>(x); }
+template <class V>
+inline void store(V x, Bool& out, Nan16) { out.bits = x != 0; }
+inline void store(std::int64_t x, std::int64_t& out, Nan16) { out = x; }
+inline void store(double x, std::int64_t& out, Nan16) { out = to_int64(x); }
+inline void store(std::int64_t x, std::int32_t& out, Nan16) { out = static_cast<std::int32_t>(x); }
+inline void store(double x, std::int32_t& out, Nan16) { out = to_int32(x); }
+inline void store(std::int64_t x, std::int16_t& out, Nan16) { out = static_cast<std::int16_t>(x); }
+inline void store(double x, std::int16_t& out, Nan16) { out = static_cast<std::int16_t>(to_int32(x)); }
+inline void store(std::int64_t x, std::int8_t& out, Nan16) { out = static_cast<std::int8_t>(x); }
+inline void store(double x, std::int8_t& out, Nan16) { out = static_cast<std::int8_t>(to_int32(x)); }
+// Through int64 [src c10/util/TypeCast.h].
+inline void store(std::int64_t x, std::uint8_t& out, Nan16) { out = static_cast<std::uint8_t>(x); }
+inline void store(double x, std::uint8_t& out, Nan16) { out = static_cast<std::uint8_t>(to_int64(x)); }
+inline void store(float x, std::int64_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
+inline void store(float x, std::int32_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
+inline void store(float x, std::int16_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
+inline void store(float x, std::int8_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
+inline void store(float x, std::uint8_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
+
+SO_ISA_END
+
+// The storage type of each DType, in the enum's order.
+#define SO_FOR_EACH_DTYPE(X)                                                                                       \
+  X(kF32, float) X(kF64, double) X(kF16, Half) X(kBF16, Brain) X(kI8, std::int8_t) X(kU8, std::uint8_t)              \
+  X(kI16, std::int16_t) X(kI32, std::int32_t) X(kI64, std::int64_t) X(kBool, Bool)
