@@ -83,6 +83,7 @@ void check(const Row& row, std::mt19937_64& gen, std::int64_t n, bool plain) {
   while (!takes(row, p.common));
   p.row = &row;
   p.scalars = Scalars::of(row.domain == Domain::I ? 3 : 0.37, row.domain == Domain::I ? 7 : 1.25);
+  if (!plain) p.opmath_operands = static_cast<unsigned>(gen() % 16);
   const DType result = row.kind == Kind::test ? DType::kBool : p.common;
   std::vector<Store> stores;
   for (int k = 0; k <= row.inputs; ++k) {

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "csrc/kernels/core/convert.h"
+#include "csrc/kernels/pointwise/element.h"
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/pointwise/pointwise.h"
 #include "tests/support/same_bytes.h"
@@ -21,8 +21,7 @@ TEST(Convert, SixteenBits) {
     const auto bits = static_cast<std::uint16_t>(u);
     std::memcpy(&h, &bits, 2);
     const float f = static_cast<float>(h), g = widen(Half{bits});
-    if (f != f) EXPECT_EQ(bits_of(g), kCardNan32);
-    else EXPECT_EQ(bits_of(f), bits_of(g)) << u;
+    EXPECT_TRUE(bits_of(f) == bits_of(g) || (f != f && g != g)) << u;
     ++cases;
   }
   for (std::uint64_t u = 0; u < 0x100000000ull; u += 4099) {

@@ -1,14 +1,21 @@
 // Expressions of maps.inc that do not fit on a line.
 #pragma once
-#include "csrc/kernels/core/bits.h"
-#include "csrc/kernels/core/isa_namespace.h"
-#include "csrc/kernels/core/convert.h"
-#if __has_include("csrc/kernels/arith/libdevice.h")
 #include "csrc/kernels/arith/libdevice.h"
-#define SO_LIBDEVICE 1
-#endif
+#include "csrc/kernels/core/bits.h"
+#include "csrc/kernels/pointwise/element.h"
 
 SO_ISA_BEGIN
+
+using libdevice::cosf;
+using libdevice::erff;
+using libdevice::expf;
+using libdevice::expm1f;
+using libdevice::log1pf;
+using libdevice::logf;
+using libdevice::powf;
+using libdevice::rsqrtf;
+using libdevice::sinf;
+using libdevice::tanhf;
 
 inline std::int64_t wrap_add(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
@@ -89,7 +96,6 @@ inline T floor_quotient(T a, T b) {
   return q - f > T(0.5) ? f + T(1) : f;
 }
 
-#ifdef SO_LIBDEVICE
 // Constants as the compiler folded them [contractions.md 1].
 inline constexpr float kTanhScale = 0x1.988454p-1f;   // sqrt(2) * 2/sqrt(pi) / 2, bits 3f4c422a
 inline constexpr float kTanhCubic = 0x1.6e4e26p-5f;   // 0.044715, bits 3d372713
@@ -116,6 +122,5 @@ inline float silu_backward_of(float dy, float x) {
   const float s = 1.0f / (1.0f + expf(-x));
   return (dy * s) * fma(x, 1.0f - s, 1.0f);
 }
-#endif
 
 SO_ISA_END

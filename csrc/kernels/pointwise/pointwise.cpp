@@ -121,6 +121,11 @@ class Output {
   Buffer buffer_;
 };
 
+// The type that an input is rounded to before it is computed with.
+DType common_of(const Params& p, int operand, DType compute) {
+  return compute == DType::kF32 && p.opmath_operands >> operand & 1 ? compute : p.common;
+}
+
 // A run whose operands are all read and written in place needs no pieces.
 bool all_direct(const Params& p, DType compute, DType result, const std::int64_t* stride) {
   const DType common = p.row->kind == Kind::test ? DType::kBool : p.common;
@@ -146,9 +151,9 @@ void run_map(const PointwiseBody& body, MapFn fn, const Params& p, char* const* 
   const Operand* op = p.loop.operand;
   Output out(body, op[0], stride[0], result, out_common, row.kind == Kind::exact, p.bf16_nan);
   const int last = row.inputs;
-  Input x(body, op[1], stride[1], p.common, compute, p.bf16_nan);
-  Input y(body, op[std::min(2, last)], stride[std::min(2, last)], p.common, compute, p.bf16_nan);
-  Input z(body, op[std::min(3, last)], stride[std::min(3, last)], p.common, compute, p.bf16_nan);
+  Input x(body, op[1], stride[1], common_of(p, 1, compute), compute, p.bf16_nan);
+  Input y(body, op[std::min(2, last)], stride[std::min(2, last)], common_of(p, std::min(2, last), compute), compute, p.bf16_nan);
+  Input z(body, op[std::min(3, last)], stride[std::min(3, last)], common_of(p, std::min(3, last), compute), compute, p.bf16_nan);
   for (std::int64_t i = 0; i < n; i += kBlock) {
     const std::int64_t m = std::min(kBlock, n - i);
     const void* in[3] = {x.at(data[1] + x.advance(i), m), nullptr, nullptr};

@@ -43,6 +43,7 @@ struct Params {
   DType common;
   Loop loop;
   Scalars scalars;
+  unsigned opmath_operands = 0;     // bit k: operand k is a CPU number that a 16-bit map takes in float, not rounded first
   std::uint16_t bf16_nan = 0x7fff;  // the card's bfloat16 NaN: 0x7fc0 on sm_75 [contractions.md, Architectures]
 };
 void map(const Params& params);

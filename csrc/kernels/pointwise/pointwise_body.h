@@ -5,9 +5,6 @@
 
 #include "csrc/kernels/core/isa_body.h"
 #include "csrc/kernels/pointwise/pointwise.h"
-#if __has_include("csrc/kernels/arith/libdevice.h")
-#define SO_LIBDEVICE 1
-#endif
 
 namespace step_oracle {
 namespace pointwise {

@@ -1,4 +1,4 @@
-#include "csrc/kernels/core/convert.h"
+#include "csrc/kernels/pointwise/element.h"
 #include "csrc/kernels/pointwise/formulas.h"
 #include "csrc/kernels/pointwise/pointwise_body.h"
 

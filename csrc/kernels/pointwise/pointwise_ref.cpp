@@ -2,7 +2,7 @@
 // computation; the row's expression; the result is rounded to the common type, then converted to the output's type.
 #include <cstring>
 
-#include "csrc/kernels/core/convert.h"
+#include "csrc/kernels/pointwise/element.h"
 #include "csrc/kernels/pointwise/formulas.h"
 #include "csrc/kernels/pointwise/pointwise_body.h"
 
@@ -116,7 +116,9 @@ void map(const Params& p) {
     for (int k = 0; k < row.inputs; ++k) {
       const DType type = p.loop.operand[k + 1].dtype;
       const Value loaded = load(data[k + 1], type);
-      a.in[k] = type == p.common ? loaded : through(loaded, p.common, p.bf16_nan);
+      const bool opmath = row.domain != Domain::D && row.domain != Domain::I && p.opmath_operands >> (k + 1) & 1;
+      const DType common = opmath ? DType::kF32 : p.common;
+      a.in[k] = type == common ? loaded : through(loaded, common, p.bf16_nan);
     }
     const Value v = kEval[static_cast<int>(row.index)](a);
     const DType common = row.kind == Kind::test ? DType::kBool : p.common, out = p.loop.operand[0].dtype;

@@ -1,10 +1,9 @@
-// Conversions between element types, as CUDA's static_cast does them. Bits in, bits out; branch-free, so that loops
-// over them vectorise.
+// The element types of a map's operands: what each is in arithmetic, and how a result becomes each.
 #pragma once
 #include <cstdint>
 
+#include "csrc/kernels/arith/convert.h"
 #include "csrc/kernels/core/bits.h"
-#include "csrc/kernels/core/isa_namespace.h"
 
 SO_ISA_BEGIN
 
@@ -17,46 +16,18 @@ inline constexpr std::uint64_t kCardNan64 = 0xfff8000000000000ull;  // [fit: no 
 inline double canonical(double x) { return x != x ? double_of(kCardNan64) : x; }
 inline std::int64_t canonical(std::int64_t x) { return x; }
 
-// Widening moves the bits: a NaN's payload stays [contractions.md, NaN].
-inline float widen(Brain x) { return float_of(static_cast<std::uint32_t>(x.bits) << 16); }
-
-// To nearest even. `nan` is the card's bfloat16 NaN.
-inline Brain narrow(float x, std::uint16_t nan) {
-  const std::uint32_t u = bits_of(x);
-  const std::uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
-  return Brain{static_cast<std::uint16_t>(x != x ? nan : rounded)};
-}
-// The same for selections: a NaN keeps its payload.
+inline float widen(Brain x) { return convert::from_bf16(x.bits); }
+inline float widen(Half x) { return convert::from_fp16(x.bits); }
+// `nan` is the card's bfloat16 NaN.
+inline Brain narrow(float x, std::uint16_t nan) { return Brain{convert::to_bf16(x, nan)}; }
+inline Half narrow_half(float x) { return Half{convert::to_fp16(x)}; }
+// Selections keep a NaN's payload.
 inline Brain narrow_exact(float x) {
-  const std::uint32_t u = bits_of(x);
-  const std::uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
-  return Brain{static_cast<std::uint16_t>(x != x ? u >> 16 : rounded)};
+  return Brain{x != x ? static_cast<std::uint16_t>(bits_of(x) >> 16) : convert::to_bf16(x)};
 }
 
-inline float widen(Half x) {
-  const std::uint32_t magnitude = x.bits & 0x7fffu, sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
-  // 2^112 rebiases the exponent from float16's 15 to float's 127 and makes a subnormal normal, exactly.
-  const std::uint32_t finite = bits_of(float_of(magnitude << 13) * 0x1p112f);
-  const std::uint32_t u = magnitude < 0x7c00u ? finite : magnitude == 0x7c00u ? 0x7f800000u : kCardNan32;
-  return float_of(magnitude > 0x7c00u ? u : u | sign);
-}
-
-inline Half narrow_half(float x) {
-  const std::uint32_t u = bits_of(x), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
-  // Below 2^-14 the sum with 0.5, whose ulp is 2^-24, rounds to float16's subnormal grid.
-  const std::uint32_t tiny = bits_of(float_of(a) + 0.5f) - 0x3f000000u;
-  const std::uint32_t normal = (a + 0xfffu + (a >> 13 & 1u) - (112u << 23)) >> 13;
-  const std::uint32_t finite = a < 0x38800000u ? tiny : normal;
-  const std::uint32_t bits = a > 0x7f800000u ? 0x7fffu : (a >= 0x47800000u ? 0x7c00u : finite) | sign;
-  return Half{static_cast<std::uint16_t>(bits)};
-}
-
-// To integers: towards zero, out of range saturates; NaN gives 0 in 32 bits and the smallest integer in 64
-// [spec PTX ISA, cvt]. Narrower types take the low bits of the 32-bit result [fit].
-inline std::int64_t to_int64(double x) {
-  if (!(x >= -0x1p63)) return INT64_MIN;
-  return x >= 0x1p63 ? INT64_MAX : static_cast<std::int64_t>(x);
-}
+// Narrower integers take the low bits of the 32-bit result [fit].
+inline std::int64_t to_int64(double x) { return convert::to_int64(x); }
 inline std::int32_t to_int32(double x) {
   if (x != x) return 0;
   return x >= 0x1p31 ? INT32_MAX : x <= -0x1p31 ? INT32_MIN : static_cast<std::int32_t>(x);
