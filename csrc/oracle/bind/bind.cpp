@@ -2,9 +2,10 @@
 #include <pybind11/pybind11.h>
 
 #include "csrc/kernels/core/error.h"
+#include "csrc/oracle/aten/composites.h"
+#include "csrc/oracle/bind/device.h"
 #include "csrc/oracle/bind/host.h"
 #include "csrc/oracle/bind/program.h"
-#include "csrc/oracle/bind/device.h"
 
 namespace py = pybind11;
 
@@ -28,6 +29,7 @@ void translate(std::exception_ptr p) {
 
 PYBIND11_MODULE(_oracle, m) {
   py::register_local_exception_translator(&translate);
+  step_oracle::aten::refuse_silent_decompositions();
   bind_device(m);
   step_oracle::bind_program(m);
   step_oracle::bind_host(m);
