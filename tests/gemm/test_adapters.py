@@ -1,0 +1,135 @@
+"""Matrix products on the device "oracle" against a fused-multiply-add chain in exact rational arithmetic."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+import step_oracle
+
+ORACLE = "oracle"
+
+
+def rounded(exact: Fraction) -> np.float32:
+    """The float32 nearest to `exact`, ties to even; every value here is finite and normal or zero."""
+    guess = np.float32(float(exact))
+    near = [np.nextafter(guess, np.float32(-np.inf)), guess, np.nextafter(guess, np.float32(np.inf))]
+    return min(near, key=lambda x: (abs(Fraction(float(x)) - exact), int(x.view(np.uint32)) & 1))
+
+
+def chain(a: np.ndarray, b: np.ndarray, alpha: float = 1.0, beta: float = 0.0, c: np.ndarray | None = None) -> np.ndarray:
+    out = np.empty((a.shape[0], b.shape[1]), np.float32)
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            acc = np.float32(0)
+            for k in range(a.shape[1]):
+                acc = rounded(Fraction(float(a[i, k])) * Fraction(float(b[k, j])) + Fraction(float(acc)))
+            scaled = rounded(Fraction(float(np.float32(beta))) * Fraction(float(c[i, j]))) if c is not None else np.float32(0)
+            out[i, j] = rounded(Fraction(float(np.float32(alpha))) * Fraction(float(acc)) + Fraction(float(scaled)))
+    return out
+
+
+def same(actual: torch.Tensor, expected: np.ndarray) -> None:
+    assert actual.device.type == ORACLE
+    assert actual.cpu().numpy().astype(np.float32).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(3)
+    return lambda *shape: rng.standard_normal(shape).astype(np.float32)
+
+
+def on_card(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(x).to(ORACLE)
+
+
+@pytest.mark.parametrize("ta", [False, True])
+@pytest.mark.parametrize("tb", [False, True])
+def test_mm_of_all_layouts(data, ta, tb):
+    a, b = data(5, 9), data(9, 7)
+    x = on_card(a.T.copy()).t() if ta else on_card(a)
+    y = on_card(b.T.copy()).t() if tb else on_card(b)
+    same(x @ y, chain(a, b))
+    out = torch.empty(7, 5, device=ORACLE).t()
+    torch.mm(x, y, out=out)
+    same(out, chain(a, b))
+
+
+def test_linear_with_bias_and_backward(data):
+    a, w, bias, g = data(4, 6), data(3, 6), data(3), data(4, 3)
+    x, weight, shift = (on_card(t).requires_grad_() for t in (a, w, bias))
+    y = torch.nn.functional.linear(x, weight, shift)
+    same(y.detach(), chain(a, w.T, 1, 1, np.broadcast_to(bias, (4, 3))))
+    grad_x, grad_w = torch.autograd.grad(y, (x, weight), on_card(g))
+    same(grad_x, chain(g, w))
+    same(grad_w, chain(g.T, a))
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (0.3, 0.7), (2.5, 0), (1, -1)])
+def test_addmm_and_baddbmm(data, alpha, beta):
+    a, b, c = data(2, 4, 5), data(2, 5, 3), data(2, 4, 3)
+    expected = np.stack([chain(a[i], b[i], alpha, beta, c[i] if beta else None) for i in range(2)])
+    same(torch.baddbmm(on_card(c), on_card(a), on_card(b), alpha=alpha, beta=beta), expected)
+    same(on_card(c).baddbmm_(on_card(a), on_card(b), alpha=alpha, beta=beta), expected)
+    same(torch.addmm(on_card(c[0]), on_card(a[0]), on_card(b[0]), alpha=alpha, beta=beta), expected[0])
+    same(on_card(c[0]).addmm_(on_card(a[0]), on_card(b[0]), alpha=alpha, beta=beta), expected[0])
+
+
+def test_batches_vectors_and_the_composites_over_them(data):
+    a, b = data(2, 3, 4, 5), data(2, 3, 5, 6)
+    expected = np.stack([chain(x, y) for x, y in zip(a.reshape(6, 4, 5), b.reshape(6, 5, 6), strict=True)])
+    same(torch.bmm(on_card(a).flatten(0, 1), on_card(b).flatten(0, 1)), expected)
+    same(on_card(a) @ on_card(b), expected.reshape(2, 3, 4, 6))
+    same(torch.einsum("abij,abjk->abik", on_card(a), on_card(b)), expected.reshape(2, 3, 4, 6))
+    v, w = data(5), data(5)
+    same(torch.mv(on_card(a[0, 0]), on_card(v)), chain(a[0, 0], v[:, None])[:, 0])
+    same(torch.dot(on_card(v), on_card(w)), chain(v[None], w[:, None])[0, 0])
+    same(torch.addmv(on_card(w[:4]), on_card(a[0, 0]), on_card(v)), chain(a[0, 0], v[:, None], 1, 1, w[:4, None])[:, 0])
+    summed = torch.addbmm(on_card(a[0, 0, :, :3].copy()), on_card(a[0]), on_card(b[0, :, :, :3].copy()))
+    acc = a[0, 0, :, :3]
+    for i in range(3):
+        acc = chain(a[0, i], b[0, i, :, :3], 1, 1, acc)
+    same(summed, acc)
+
+
+def test_expanded_operands(data):
+    a, b = data(4, 5), data(3, 5, 6)
+    expected = np.stack([chain(a, y) for y in b])
+    same(torch.bmm(on_card(a).expand(3, 4, 5), on_card(b)), expected)
+
+
+def test_empty_sums_and_sizes():
+    one = torch.ones(2, 3, device=ORACLE)
+    empty = torch.empty(2, 0, device=ORACLE) @ torch.empty(0, 3, device=ORACLE)
+    assert empty.cpu().tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert torch.addmm(one, empty[:, :0], empty[:0], beta=0).cpu().tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert (torch.empty(0, 3, device=ORACLE) @ torch.empty(3, 4, device=ORACLE)).shape == (0, 4)
+
+
+def test_refusals_name_the_op_and_the_remedy():
+    x = torch.ones(2, 2, device=ORACLE)
+    with pytest.raises(NotImplementedError, match="mm.*Half"):
+        torch.mm(torch.ones(2, 2).half().to(ORACLE), torch.ones(2, 2).half().to(ORACLE))
+    with pytest.raises(NotImplementedError, match="_addmm_activation"):
+        torch._addmm_activation(x[0], x, x)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        x @ torch.ones(3, 2, device=ORACLE)
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.mm(x, torch.ones(2, 2))
+
+
+def test_tf32_is_refused_only_where_the_card_has_it():
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        with step_oracle.card("h100-pcie"):
+            x = torch.ones(2, 2, device=ORACLE)
+            with pytest.raises(NotImplementedError, match="allow_tf32 = False"):
+                x @ x
+        with step_oracle.card("t4"):
+            x = torch.ones(2, 2, device=ORACLE)
+            assert (x @ x).cpu().tolist() == [[2, 2], [2, 2]]
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
