@@ -2,11 +2,22 @@
 
 import torch as _torch
 
+from . import _ops
 from . import device as _device
 from .cards import Card, card, get_card, set_card
+from .replay import Divergence, ReplayReport, replay
 
 __version__ = "0.1.0"
-__all__ = ["Card", "StepOracleError", "card", "get_card", "set_card"]
+__all__ = [
+    "Card",
+    "Divergence",
+    "ReplayReport",
+    "StepOracleError",
+    "card",
+    "get_card",
+    "replay",
+    "set_card",
+]
 
 
 class StepOracleError(RuntimeError):
@@ -15,3 +26,4 @@ class StepOracleError(RuntimeError):
 
 if _torch.cuda.device_count() == 0:
     _device.register_name()
+_ops.install()

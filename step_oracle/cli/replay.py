@@ -1,0 +1,55 @@
+"""step-oracle replay: run a trace on the virtual card, and compare every output."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from .command import DIFFERENT, SAME, add_command, print_json
+
+if TYPE_CHECKING:
+    from step_oracle.replay import ReplayReport
+
+
+def register(subparsers: Any) -> None:
+    parser = add_command(subparsers, "replay", "run a trace on the virtual card and compare every output", run,
+                         example="step-oracle replay step.trace --mode end-to-end")
+    parser.add_argument("trace", metavar="TRACE")
+    parser.add_argument("--mode", choices=["op-local", "end-to-end"], default="op-local",
+                        help="op-local (default): every op gets the recorded inputs; end-to-end: its own")
+    parser.add_argument("--card", metavar="NAME", help="another card than the trace's (see: step-oracle cards)")
+    parser.add_argument("--all", action="store_true", help="print every mismatch, not only the first")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(args: argparse.Namespace) -> int:
+    import step_oracle
+
+    from .progress import progress_bar
+
+    with progress_bar("replay", quiet=args.quiet or args.json) as advance:
+        report = step_oracle.replay(args.trace, mode=args.mode, card=args.card, progress=advance)
+    if args.json:
+        print_json(report.to_json())
+    else:
+        describe(report, everything=args.all)
+    return SAME if report.ok else DIFFERENT
+
+
+def describe(report: ReplayReport, everything: bool = False) -> None:
+    c = report.counts
+    print(f"replay ({report.mode}) on {report.card}: {c['match']} match, {c['mismatch']} mismatch, "
+          f"{c['unmodelled']} unmodelled, {c['carried']} carried; {report.outputs} outputs compared in "
+          f"{report.seconds:.1f} s")
+    print(f"read from the recording: {report.declared_inputs} declared inputs, {report.reads_from_recording} others")
+    if report.divergence:
+        print(f"first divergence: {report.divergence}")
+    for d in report.mismatches[1:] if everything else []:
+        print(f"also: {d}")
+    for title, rows in (("unmodelled", report.unmodelled), ("carried", report.carried)):
+        counted: dict[tuple[str, str], list[int]] = {}
+        for row in rows:
+            counted.setdefault((row["op"], row["reason"]), []).append(row["index"])
+        for (op, reason), indices in counted.items():
+            print(f"{title}: {len(indices)} x {op} (first: op {indices[0]}): {reason}")
+    print("verdict: " + ("every op has the recorded bytes" if report.ok else "not verified"))
