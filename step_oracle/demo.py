@@ -69,7 +69,8 @@ class GPT(nn.Module):
         self.head.weight = self.tokens.weight
         for name, p in self.named_parameters():
             if p.dim() == 2:
-                nn.init.normal_(p, 0.0, 0.02 / math.sqrt(2 * c.layers) if name.endswith(("proj.weight", "fc2.weight")) else 0.02)
+                residual = name.endswith(("proj.weight", "fc2.weight"))
+                nn.init.normal_(p, 0.0, 0.02 / math.sqrt(2 * c.layers) if residual else 0.02)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         h = self.drop(self.tokens(x) + self.positions(torch.arange(x.shape[1], device=x.device)))

@@ -28,7 +28,8 @@ def _torch() -> Finding:
     have = torch.__version__
     if have.split("+")[0] == TORCH:
         return Finding("torch", f"{have} (commit {str(torch.version.git_version)[:12]})")
-    return Finding("torch", f"{have}, and step-oracle is built for {TORCH}", f"pip install torch=={TORCH}, then build again")
+    mend = f"pip install torch=={TORCH}, then build again"
+    return Finding("torch", f"{have}, and step-oracle is built for {TORCH}", mend)
 
 
 def _card() -> Finding:
