@@ -50,7 +50,7 @@ std::uint64_t log_normal(const Stream& stream, const Fill& fill, double mean, do
 std::uint64_t geometric(const Stream& stream, const Fill& fill, double p);
 std::uint64_t cauchy(const Stream& stream, const Fill& fill, double median, double sigma);
 
-// torch.randperm(n): int64 (or int32) indices. kUnsupported when equal keys occur and the shuffle inside them is needed.
+// torch.randperm(n): int64 (or int32) indices: random keys, a stable radix sort, a shuffle inside runs of equal keys.
 std::uint64_t randperm(const Stream& stream, const Fill& fill);
 
 // native_dropout with 0 < p < 1: out = (x * keep) * scale, keep = u < 1 - p. `vector` is the width that the alignment
@@ -76,5 +76,14 @@ struct DropoutBackward {
   double scale;       // 1 / (1 - p) in double; rounded to float here
 };
 void dropout_backward(const DropoutBackward& params, int compute_capability = 80);
+
+// The definitions: kernels thread by thread, a curand state a thread. float32 only; tests compare.
+namespace ref {
+std::uint64_t uniform(const Stream& stream, std::int64_t n, float* out, double from, double to);
+std::uint64_t normal(const Stream& stream, std::int64_t n, float* out, double mean, double std);
+std::uint64_t exponential(const Stream& stream, std::int64_t n, float* out, double lambda);
+std::uint64_t random_from_to(const Stream& stream, std::int64_t n, std::int64_t* out, std::uint64_t range, std::int64_t base);
+std::uint64_t dropout(const Stream& stream, const Dropout& params);
+}  // namespace ref
 
 }  // namespace step_oracle::random
