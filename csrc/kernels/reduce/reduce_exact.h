@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "csrc/kernels/core/element.h"
+#include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/core/isa_namespace.h"
 #include "csrc/kernels/reduce/reduce.h"
 #include "csrc/kernels/reduce/walk.h"

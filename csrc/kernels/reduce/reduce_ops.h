@@ -3,9 +3,9 @@
 #pragma once
 #include <cstdint>
 
-#include "csrc/kernels/core/element.h"
+#include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/core/isa_namespace.h"
-#include "csrc/kernels/core/moments.h"
+#include "csrc/kernels/arith/moments.h"
 #include "csrc/kernels/reduce/reduce.h"
 
 SO_ISA_BEGIN

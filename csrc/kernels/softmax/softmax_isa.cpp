@@ -1,0 +1,261 @@
+#include "csrc/kernels/arith/element.h"
+#include "csrc/kernels/arith/libdevice.h"
+#include "csrc/kernels/core/lanes.h"
+#include "csrc/kernels/softmax/softmax_body.h"
+
+SO_ISA_BEGIN
+namespace {
+
+using softmax::BackwardParams;
+using softmax::Kernel;
+using softmax::Params;
+using softmax::Plan;
+
+constexpr std::int64_t kChunk = 8192;  // a block's vectors: 1024 threads of 8 elements
+constexpr std::int64_t kTile = 64;     // neighbouring columns of the spatial kernel
+
+float add(float a, float b) { return a + b; }
+
+// What of an element enters the row's sum.
+template <class T>
+struct Exponentials {
+  const T* x;
+  float max;
+  void fill(std::int64_t begin, std::int64_t n, float* out) const {
+    const T* at = x + begin;
+    for (std::int64_t i = 0; i < n; ++i) out[i] = libdevice::expf(widen(at[i]) - max);
+  }
+};
+template <class T>
+struct Gradients {
+  const T* x;
+  void fill(std::int64_t begin, std::int64_t n, float* out) const {
+    const T* at = x + begin;
+    for (std::int64_t i = 0; i < n; ++i) out[i] = widen(at[i]);
+  }
+};
+
+// sum[t] += elements t, t + threads, ... of [begin, end), in order.
+template <class Source>
+void add_strided(const Source& source, std::int64_t begin, std::int64_t end, int threads, float* sum, float* buffer) {
+  const std::int64_t most = threads < 1024 ? 1024 / threads * threads : threads;
+  for (std::int64_t at = begin; at < end; at += most) {
+    const std::int64_t n = end - at < most ? end - at : most;
+    source.fill(at, n, buffer);
+    for (std::int64_t base = 0; base < n; base += threads) {
+      const std::int64_t m = n - base < threads ? n - base : threads;
+      for (std::int64_t t = 0; t < m; ++t) sum[t] = sum[t] + buffer[base + t];
+    }
+  }
+}
+
+// sum[t] += the elements of vectors t, t + threads, ..., from element `begin` on; `vectors` of them.
+template <int kVector, class Source>
+void add_vectors(const Source& source, std::int64_t begin, std::int64_t vectors, int threads, float* sum, float* buffer) {
+  for (std::int64_t v = 0; v < vectors; v += threads) {
+    const std::int64_t n = vectors - v < threads ? vectors - v : threads;
+    source.fill(begin + v * kVector, n * kVector, buffer);
+    for (std::int64_t t = 0; t < n; ++t) {
+      float s = sum[t];
+      for (int j = 0; j < kVector; ++j) s = s + buffer[t * kVector + j];
+      sum[t] = s;
+    }
+  }
+}
+
+template <class Source>
+void add_vectors(const Source& source, const Plan& plan, std::int64_t begin, std::int64_t vectors, float* sum, float* buffer) {
+  plan.vector == 4 ? add_vectors<4>(source, begin, vectors, plan.threads, sum, buffer)
+                   : add_vectors<8>(source, begin, vectors, plan.threads, sum, buffer);
+}
+
+// The threads' sums of a row. shift: elements by which the row's start misses 16 bytes (general kernel).
+template <class Source>
+void thread_sums(const Source& source, const Plan& plan, std::int64_t n, std::int64_t shift, float* sum) {
+  float buffer[kChunk];
+  for (int t = 0; t < plan.threads; ++t) sum[t] = 0.0f;
+  if (plan.kernel == Kernel::kWarp || plan.kernel == Kernel::kRegister) {
+    add_strided(source, 0, n, plan.threads, sum, buffer);
+  } else if (plan.kernel == Kernel::kShared) {
+    add_vectors(source, plan, 0, n / plan.vector, sum, buffer);
+  } else {
+    std::int64_t at = 0;
+    if (shift > 0) {
+      at = plan.threads - shift < n ? plan.threads - shift : n;
+      source.fill(0, at, buffer);
+      for (std::int64_t i = 0; i < at; ++i) sum[shift + i] = sum[shift + i] + buffer[i];
+    }
+    const std::int64_t block = std::int64_t{plan.vector} * plan.threads, whole = (n - at) / block * block;
+    add_vectors(source, plan, at, whole / plan.vector, sum, buffer);
+    add_strided(source, at + whole, n, plan.threads, sum, buffer);
+  }
+}
+
+// The general backward kernel: each warp's values in order from 0, then the warps' in order from 0.
+float fold_serially(const float* sum, int threads) {
+  float total = 0.0f;
+  for (int w = 0; w < threads / kWarp; ++w) {
+    float warp = 0.0f;
+    for (int i = 0; i < kWarp; ++i) warp = warp + sum[w * kWarp + i];
+    total = total + warp;
+  }
+  return total;
+}
+
+template <class T>
+float row_max(const T* x, std::int64_t n) {
+  float lanes[64];
+  for (int i = 0; i < 64; ++i) lanes[i] = -__builtin_inff();
+  std::int64_t at = 0;
+  for (; at + 64 <= n; at += 64)
+    for (int i = 0; i < 64; ++i) {
+      const float v = widen(x[at + i]);
+      lanes[i] = lanes[i] < v ? v : lanes[i];
+    }
+  for (; at < n; ++at) {
+    const float v = widen(x[at]);
+    lanes[at % 64] = lanes[at % 64] < v ? v : lanes[at % 64];
+  }
+  return fold_halves(lanes, 64, [](float a, float b) { return a < b ? b : a; });
+}
+
+template <class In, class Out, bool kLog>
+void forward_row(const Plan& plan, const In* x, Out* y, std::int64_t n, std::int64_t shift) {
+  // A NaN needs no care in the maximum: its own exponential makes the sum NaN, and so every result.
+  const float max = row_max(x, n);
+  const Exponentials<In> source{x, max};
+  float sums[1024];
+  thread_sums(source, plan, n, shift, sums);
+  const float sum = plan.kernel == Kernel::kWarp ? fold_halves(sums, plan.threads, &add)
+                                                 : fold_block(sums, plan.threads, 0.0f, &add);
+  if (kLog) {
+    const float log = libdevice::logf(sum);
+    for (std::int64_t i = 0; i < n; ++i) y[i] = narrow<Out>(canonical((widen(x[i]) - max) - log));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = narrow<Out>(canonical(libdevice::expf(widen(x[i]) - max) / sum));
+  }
+}
+
+template <class In, class Out, bool kLog>
+void backward_row(const Plan& plan, const In* grad, const In* y, Out* dx, std::int64_t n, std::int64_t shift) {
+  float sums[1024];
+  thread_sums(Gradients<In>{grad}, plan, n, shift, sums);
+  const float sum = plan.kernel == Kernel::kWarp      ? fold_halves(sums, plan.threads, &add)
+                    : plan.kernel == Kernel::kGeneral ? fold_serially(sums, plan.threads)
+                                                      : fold_block(sums, plan.threads, 0.0f, &add);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = widen(grad[i]), o = widen(y[i]);
+    dx[i] = narrow<Out>(canonical(kLog ? fma(-libdevice::expf(o), sum, g) : fma(-sum, o, g)));
+  }
+}
+
+// Columns [column, column + width) of one outer index: thread d of the dimension folds rows d, d + threads, ...; halves.
+template <class Value>
+void spatial_sum(const Plan& plan, std::int64_t n, std::int64_t width, float* sum, Value value) {
+  float sums[1024];
+  const int threads = plan.threads;
+  for (std::int64_t i = 0; i < threads * width; ++i) sums[i] = 0.0f;
+  for (std::int64_t d = 0; d < n; ++d) {
+    float* s = sums + d % threads * width;
+    for (std::int64_t j = 0; j < width; ++j) s[j] = s[j] + value(d, j);
+  }
+  for (int o = threads / 2; o > 0; o /= 2)
+    for (std::int64_t i = 0; i < o * width; ++i) sums[i] = sums[i] + sums[o * width + i];
+  for (std::int64_t j = 0; j < width; ++j) sum[j] = sums[j];
+}
+
+template <class In, class Out, bool kLog>
+void forward_columns(const Plan& plan, const In* x, Out* y, std::int64_t n, std::int64_t inner, std::int64_t width) {
+  float max[kTile], sum[kTile];
+  for (std::int64_t j = 0; j < width; ++j) max[j] = -__builtin_inff();
+  for (std::int64_t d = 0; d < n; ++d)
+    for (std::int64_t j = 0; j < width; ++j) {
+      const float v = widen(x[d * inner + j]);
+      max[j] = max[j] < v ? v : max[j];
+    }
+  spatial_sum(plan, n, width, sum,
+              [&](std::int64_t d, std::int64_t j) { return libdevice::expf(widen(x[d * inner + j]) - max[j]); });
+  if (kLog)
+    for (std::int64_t j = 0; j < width; ++j) sum[j] = libdevice::logf(sum[j]);
+  for (std::int64_t d = 0; d < n; ++d)
+    for (std::int64_t j = 0; j < width; ++j) {
+      const float v = widen(x[d * inner + j]) - max[j];
+      y[d * inner + j] = narrow<Out>(canonical(kLog ? v - sum[j] : libdevice::expf(v) / sum[j]));
+    }
+}
+
+template <class In, class Out, bool kLog>
+void backward_columns(const Plan& plan, const In* grad, const In* y, Out* dx, std::int64_t n, std::int64_t inner,
+                      std::int64_t width) {
+  float sum[kTile];
+  spatial_sum(plan, n, width, sum, [&](std::int64_t d, std::int64_t j) { return widen(grad[d * inner + j]); });
+  for (std::int64_t d = 0; d < n; ++d)
+    for (std::int64_t j = 0; j < width; ++j) {
+      const float g = widen(grad[d * inner + j]), o = widen(y[d * inner + j]);
+      dx[d * inner + j] = narrow<Out>(canonical(kLog ? fma(-libdevice::expf(o), sum[j], g) : fma(-sum[j], o, g)));
+    }
+}
+
+std::int64_t shift_of(std::uint64_t address, std::int64_t row, std::int64_t n, std::size_t size) {
+  return static_cast<std::int64_t>((address + static_cast<std::uint64_t>(row * n) * size) % 16 / size);
+}
+
+template <class In, class Out, bool kLog>
+void forward_typed(const Params& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const In* x = static_cast<const In*>(p.x) + row * p.n * p.inner;
+    Out* y = static_cast<Out*>(p.y) + row * p.n * p.inner;
+    if (plan.kernel != Kernel::kSpatial) {
+      forward_row<In, Out, kLog>(plan, x, y, p.n, shift_of(p.x_address, row, p.n, sizeof(In)));
+      continue;
+    }
+    for (std::int64_t j = 0; j < p.inner; j += kTile)
+      forward_columns<In, Out, kLog>(plan, x + j, y + j, p.n, p.inner, p.inner - j < kTile ? p.inner - j : kTile);
+  }
+}
+
+template <class In, class Out, bool kLog>
+void backward_typed(const BackwardParams& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t at = row * p.n * p.inner;
+    const In *grad = static_cast<const In*>(p.grad) + at, *y = static_cast<const In*>(p.y) + at;
+    Out* dx = static_cast<Out*>(p.dx) + at;
+    if (plan.kernel != Kernel::kSpatial) {
+      backward_row<In, Out, kLog>(plan, grad, y, dx, p.n, shift_of(p.grad_address, row, p.n, sizeof(In)));
+      continue;
+    }
+    for (std::int64_t j = 0; j < p.inner; j += kTile)
+      backward_columns<In, Out, kLog>(plan, grad + j, y + j, dx + j, p.n, p.inner, p.inner - j < kTile ? p.inner - j : kTile);
+  }
+}
+
+template <class In, class Out>
+void forward_either(const Params& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
+  p.log ? forward_typed<In, Out, true>(p, plan, begin, end) : forward_typed<In, Out, false>(p, plan, begin, end);
+}
+template <class In, class Out>
+void backward_either(const BackwardParams& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
+  p.log ? backward_typed<In, Out, true>(p, plan, begin, end) : backward_typed<In, Out, false>(p, plan, begin, end);
+}
+
+void forward(const Params& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
+  if (p.in == DType::kF32) forward_either<float, float>(p, plan, begin, end);
+  else if (p.in == DType::kBF16 && p.out == DType::kF32) forward_either<Bf16, float>(p, plan, begin, end);
+  else if (p.in == DType::kBF16) forward_either<Bf16, Bf16>(p, plan, begin, end);
+  else if (p.out == DType::kF32) forward_either<F16, float>(p, plan, begin, end);
+  else forward_either<F16, F16>(p, plan, begin, end);
+}
+
+void backward(const BackwardParams& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
+  if (p.in == DType::kBF16) backward_either<Bf16, Bf16>(p, plan, begin, end);
+  else if (p.in == DType::kF16) backward_either<F16, F16>(p, plan, begin, end);
+  else if (p.out == DType::kBF16) backward_either<float, Bf16>(p, plan, begin, end);
+  else if (p.out == DType::kF16) backward_either<float, F16>(p, plan, begin, end);
+  else backward_either<float, float>(p, plan, begin, end);
+}
+
+}  // namespace
+
+extern const SoftmaxBody softmax_body;
+const SoftmaxBody softmax_body = {&forward, &backward};
+SO_ISA_END
