@@ -3,52 +3,72 @@
 // aten/src/ATen/native/cuda/Copy.cu copy_kernel_cuda]. Host casts are torch's own, as they are beside a real card.
 #include "csrc/oracle/aten/transfer.h"
 
-#include <ATen/TensorIterator.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <cstring>
 
+#include "csrc/kernels/pointwise/pointwise.h"
 #include "csrc/oracle/aten/adapter.h"
 
 namespace step_oracle::aten {
 namespace {
 
+// Two tensors of one shape as a loop: dst is operand 0.
+Loop pair(const at::Tensor& src, DType from, const at::Tensor& dst, DType to) {
+  Loop loop;
+  TORCH_CHECK(dst.dim() < kMaxDims, "oracle: a copy of ", dst.dim(), " dimensions; at most ", kMaxDims - 1);
+  loop.ndim = static_cast<int>(dst.dim());
+  loop.operands = 2;
+  loop.operand[0] = {.data = dst.mutable_data_ptr(), .dtype = to};
+  loop.operand[1] = {.data = const_cast<void*>(src.const_data_ptr()), .dtype = from};
+  for (int d = 0; d < loop.ndim; ++d) {
+    loop.shape[d] = dst.size(d);
+    loop.operand[0].stride[d] = dst.stride(d) * static_cast<std::int64_t>(dst.element_size());
+    loop.operand[1].stride[d] = src.stride(d) * static_cast<std::int64_t>(src.element_size());
+  }
+  return loop;
+}
+
 // Same type, any strides: bits move, whichever memory they lie in.
 void move(const at::Tensor& src, const at::Tensor& dst) {
   if (dst.numel() == 0) return;
   if (src.strides() == dst.strides() && dst.is_non_overlapping_and_dense()) {
-    std::memcpy(dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes());
+    if (src.const_data_ptr() != dst.const_data_ptr()) {
+      std::memcpy(dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes());
+    }
     return;
   }
-  at::TensorIterator iter = at::TensorIteratorConfig()
-                                .set_check_mem_overlap(false)
-                                .check_all_same_dtype(true)
-                                .check_all_same_device(false)
-                                .resize_outputs(false)
-                                .add_output(dst)
-                                .add_const_input(src)
-                                .build();
-  const std::size_t element = dst.element_size();
-  iter.for_each([element](char** data, const std::int64_t* stride, std::int64_t n) {
-    if (stride[0] == static_cast<std::int64_t>(element) && stride[1] == stride[0]) {
-      std::memcpy(data[0], data[1], static_cast<std::size_t>(n) * element);
-      return;
-    }
-    for (std::int64_t i = 0; i < n; ++i) std::memcpy(data[0] + i * stride[0], data[1] + i * stride[1], element);
-  });
+  std::int64_t words = 1;  // complex128 moves as two words
+  DType bits = DType::kI64;
+  switch (dst.element_size()) {
+    case 1: bits = DType::kU8; break;
+    case 2: bits = DType::kI16; break;
+    case 4: bits = DType::kI32; break;
+    case 8: break;
+    default: words = static_cast<std::int64_t>(dst.element_size() / 8);
+  }
+  Loop loop = pair(src, bits, dst, bits);
+  if (words > 1) {
+    loop.shape[loop.ndim] = words;
+    loop.operand[0].stride[loop.ndim] = loop.operand[1].stride[loop.ndim] = 8;
+    ++loop.ndim;
+  }
+  pointwise::copy(loop);
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(self.layout() == at::kStrided && dst.layout() == at::kStrided,
               "oracle: only strided tensors are copied, not ", self.layout(), " to ", dst.layout());
   const at::Tensor src = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());
-  const bool same_type = src.scalar_type() == dst.scalar_type();
+  at::assert_no_internal_overlap(dst);
   if (src.device() == dst.device()) {
+    at::assert_no_partial_overlap(dst, src);
     copy_on_card(src, dst);
-  } else if (same_type) {
+  } else if (src.scalar_type() == dst.scalar_type()) {
     move(src, dst);
-  } else if (is_oracle(dst)) {
+  } else if (is_oracle(dst) || non_blocking) {
     move(src.to(dst.scalar_type()), dst);
   } else {
     dst.copy_(at::empty_like(src, src.options().device(dst.device()), at::MemoryFormat::Contiguous).copy_(src));
@@ -62,7 +82,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
-  at::Tensor host = at::empty({}, self.options().device(at::kCPU));
+  const at::Tensor host = at::empty({}, self.options().device(at::kCPU));
   std::memcpy(host.mutable_data_ptr(), self.const_data_ptr(), self.element_size());
   return host.item();
 }
@@ -77,9 +97,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 void copy_on_card(const at::Tensor& src, const at::Tensor& dst) {
   if (src.scalar_type() == dst.scalar_type()) return move(src, dst);
-  refuse("copy_", std::string("from ") + c10::toString(src.scalar_type()) + " to " + c10::toString(dst.scalar_type()) +
-                      " has no kernel on the virtual card",
-         "Cast on the host before .to('oracle')");
+  if (dst.numel() == 0) return;
+  // A bfloat16 NaN: sm_75 rounds in software [contractions.md, Architectures, 1]
+  const std::uint16_t bf16_nan = card_of(dst).compute_capability() == 75 ? 0x7fc0 : 0x7fff;
+  pointwise::copy(pair(src, dtype_of(src, "copy_"), dst, dtype_of(dst, "copy_")), bf16_nan);
 }
 
 }  // namespace step_oracle::aten
