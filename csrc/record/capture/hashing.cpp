@@ -111,6 +111,8 @@ Hold* hold_of(c10::StorageImpl& storage) {
   return hold.get();
 }
 
+bool is_held(const c10::DataPtr& data) { return data.get_deleter() == &free_when_hashed; }
+
 Hashing::Hashing(Options options, KeepBytes keep) : options_(options), keep_(std::move(keep)) {
   for (int i = 0; i < options_.workers; ++i) threads_.emplace_back([this] { work(); });
 }

@@ -4,7 +4,6 @@
 // for the digests that lie in the way, and freed memory is handed over by the storage's own deleter (Hold), which keeps
 // it until its last digest is known. Nothing here takes the GIL.
 #pragma once
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -50,11 +49,14 @@ struct Hold {
 // Null where the allocation is not a plain one of its device's allocator (shared memory, from_blob, COW): such memory is
 // hashed at once.
 Hold* hold_of(c10::StorageImpl& storage);
+// Whether the allocation is held: false for one that took a held one's address.
+bool is_held(const c10::DataPtr& data);
 
 class Slot {
  public:
   bool ready() const { return state_.load(std::memory_order_acquire) == kReady; }
   const Digest& value() const { return value_; }  // once ready
+  bool keeps() const { return keep_; }
 
  private:
   friend class Hashing;

@@ -113,8 +113,13 @@ std::unique_ptr<OpInfo> make(const c10::OperatorHandle& op) {
   }
   info->functional_collective = name.starts_with("_c10d_functional::");
   info->wait_tensor = name == "_c10d_functional::wait_tensor";
-  info->composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   info->geometry_only = op.hasTag(at::Tag::inplace_view);
+  for (const auto& result : schema.returns()) {
+    const auto* alias = result.alias_info();
+    info->view |= alias != nullptr && !alias->isWrite();
+  }
+  info->view |= name == "aten::_unsafe_view" || info->geometry_only;  // aliases, and its schema does not say so
+  info->composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   info->overwrites = any_out || contains(kOverwrites, name);
   // The tag is missing on _philox_normal_ and _philox_uniform_ in torch 2.13.
   info->random = op.hasTag(at::Tag::nondeterministic_seeded) || name.starts_with("aten::_philox_");

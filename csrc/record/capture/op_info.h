@@ -24,6 +24,7 @@ struct OpInfo {
   bool composite = false;            // has a CompositeImplicitAutograd kernel
   bool geometry_only = false;        // an in-place view: changes sizes or storage, writes no bytes
   bool overwrites = false;           // never reads what its written arguments hold
+  bool view = false;                 // results are views of arguments: no byte is read
   bool random = false;
   bool collective = false;           // c10d:: : a Work, arguments written undeclared
   bool functional_collective = false;  // _c10d_functional:: : in flight until wait_tensor
