@@ -5,8 +5,8 @@
 // Order     forward, width a multiple of 4 and pointers aligned: 128 threads, thread t owns groups of four t, t + 128,
 //           ..., running moments with a reciprocal, warps' trees, warps by halves. Otherwise 512 threads, running moments
 //           with a division, block tree. dx: 128 threads, groups of four, block tree. dgamma and dbeta: tiles of rows
-//           over 1, 8, 16 or 32 threads a column by the number of rows; more than 65536 rows and few columns: partial
-//           sums in the tensor's type, then `reduce` over them.
+//           over 1, 8, 16 or 32 threads a column by the number of rows; more than 65536 rows and few columns:
+//           parameter_blocks() partial results in the tensor's type, which the caller sums as a tensor (sum(0)).
 // Rounding  contractions.md section 2 states each fused product.
 // NaN       0x7fffffff.
 // Errors    negative sizes; widths above 2^31 - 1.
@@ -54,12 +54,14 @@ struct ParameterParams {  // dgamma and dbeta
   const void* x;
   const float* mean;
   const float* rstd;
-  void* dgamma;  // or null
-  void* dbeta;   // or null
-  int sms, threads_per_sm;
+  void* dgamma;  // parameter_blocks() x width, or null
+  void* dbeta;   // likewise
+  int sms;       // multiprocessors
 };
 
 bool forward_is_vectorised(const ForwardParams& params);
+// Rows of dgamma and dbeta that backward_parameters writes: 1, or the partial results that sum(0) folds.
+std::int64_t parameter_blocks(const ParameterParams& params);
 
 void forward(const ForwardParams& params);
 void backward_input(const BackwardParams& params);
