@@ -4,8 +4,9 @@
 // Types     float32, bfloat16, float16, accumulated in float32; targets int64 or uint8.
 // Order     sum and mean: one block of T = 2^round(log2(rows / 16)) threads, 32 to 1024; thread t takes rows t, t + T,
 //           ...; T's values by halves (T/2 .. 1).
-// Rounding  acc - x * weight (the product rounded to x's type first); mean: sum / total weight, one division.
-//           Backward: -(grad / total weight), times the weight.
+// Rounding  float32 fma(-x, weight, acc); 16-bit types round x * weight to the type, then acc - product; mean: sum /
+//           total weight, one division. kNone: (-weight) * x. A single row given as a vector: -x for the mean. Backward:
+//           -(grad / total weight), times the weight. 16-bit types round every operation of the backward.
 // NaN       0x7fffffff.
 // Errors    a target outside [0, classes) that is not ignore_index: kBadInput (a device assertion on the card).
 // Source    Loss.cu, contractions.md section 4, upstream-arithmetic.md section 4.
@@ -23,6 +24,7 @@ struct NllParams {
   DType type;
   DType target_type;
   Reduction reduction;
+  bool vector;  // x has one dimension: rows is 1, and another kernel runs
   std::int64_t rows, classes;
   std::int64_t x_row, x_col;  // elements
   const void* x;
