@@ -14,19 +14,19 @@
 SO_ISA_BEGIN
 namespace libdevice {
 
-inline float copysign(float magnitude, float sign) {
+[[gnu::always_inline]] inline float copysign(float magnitude, float sign) {
   return float_of((bits_of(magnitude) & 0x7fffffffu) | (bits_of(sign) & 0x80000000u));
 }
-inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
+[[gnu::always_inline]] inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
 inline constexpr float kInfinity = __builtin_inff();
 // To the nearest integer, ties to even, for magnitudes below 2^22; larger ones keep their order. Zero comes out as +0.
-inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
+[[gnu::always_inline]] inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
 inline constexpr float kLog2e = 0x1.715476p+0f;   // 0x3fb8aa3b
 inline constexpr float kLn2 = 0x1.62e43p-1f;      // 0x3f317218
 
 // [src libdevice.10.bc@13.0 __nv_expf]
-inline float expf(float a) {
+[[gnu::always_inline]] inline float expf(float a) {
   // n = floor(252 saturate(a log2(e) / 252 + 1/2)): the device adds 3 2^22 + 1 with rounding down.
   const float t = fma(a, 0x1.77313ap-8f, 0.5f);
   const float low = t > 0.0f ? t : 0.0f;  // NaN becomes 0
@@ -40,16 +40,16 @@ inline float expf(float a) {
 }
 
 // [src libdevice.10.bc@13.0 __nv_exp2f]
-inline float exp2f(float a) { return canonical(mufu::ex2(a)); }
+[[gnu::always_inline]] inline float exp2f(float a) { return canonical(mufu::ex2(a)); }
 
 // [src libdevice.10.bc@13.0 __nv_rsqrtf]
-inline float rsqrtf(float a) { return canonical(mufu::rsqrt(a)); }
+[[gnu::always_inline]] inline float rsqrtf(float a) { return canonical(mufu::rsqrt(a)); }
 
 // The argument of a logarithm: a = m 2^e with m in [2/3, 4/3) (or as `pivot` says), e as a float.
 struct Split {
   float a, m, e;
 };
-inline Split split(float a, std::int32_t pivot) {
+[[gnu::always_inline]] inline Split split(float a, std::int32_t pivot) {
   const bool tiny = a < 0x1p-126f;  // negative ones too
   Split r;
   r.a = tiny ? a * 0x1p23f : a;
@@ -61,11 +61,11 @@ inline Split split(float a, std::int32_t pivot) {
   return r;
 }
 // Infinity and NaN, negative numbers, zeros.
-inline float log_special(float a, float r) {
+[[gnu::always_inline]] inline float log_special(float a, float r) {
   const float s = bits_of(a) >= 0x7f800000u ? fma(a, kInfinity, kInfinity) : r;
   return canonical(a == 0.0f ? -kInfinity : s);
 }
-inline float log_natural(const Split& s) {
+[[gnu::always_inline]] inline float log_natural(const Split& s) {
   const float f = s.m - 1.0f;
   float p = fma(-0x1.0aa04ep-3f, f, 0x1.2073ecp-3f);
   p = fma(p, f, -0x1.f19b98p-4f);
@@ -80,19 +80,19 @@ inline float log_natural(const Split& s) {
 }
 
 // [src libdevice.10.bc@13.0 __nv_logf]
-inline float logf(float a) {
+[[gnu::always_inline]] inline float logf(float a) {
   const Split s = split(a, 0x3f2aaaab);
   return log_special(s.a, log_natural(s));
 }
 
 // [src libdevice.10.bc@13.0 __nv_log10f]
-inline float log10f(float a) {
+[[gnu::always_inline]] inline float log10f(float a) {
   const Split s = split(a, 0x3f2aaaab);
   return log_special(s.a, (bits_of(s.a) >= 0x7f800000u ? s.a : log_natural(s)) * 0x1.bcb7b2p-2f);
 }
 
 // [src libdevice.10.bc@13.0 __nv_log2f]
-inline float log2f(float a) {
+[[gnu::always_inline]] inline float log2f(float a) {
   const Split s = split(a, 0x3f3504f3);
   const float f = s.m - 1.0f;
   float p = fma(0x1.8d64fep-4f, f, -0x1.58fe60p-3f);
@@ -109,7 +109,7 @@ inline float log2f(float a) {
 }
 
 // a + 1 rounded toward zero, |a| finite: the error of the nearest sum tells its direction.
-inline float one_more_toward_zero(float a) {
+[[gnu::always_inline]] inline float one_more_toward_zero(float a) {
   const float s = a + 1.0f, b = s - a;
   const float error = (a - (s - b)) + (1.0f - b);
   const bool away = (error < 0.0f && s > 0.0f) || (error > 0.0f && s < 0.0f);
@@ -117,7 +117,7 @@ inline float one_more_toward_zero(float a) {
 }
 
 // [src libdevice.10.bc@13.0 __nv_log1pf]
-inline float log1pf(float a) {
+[[gnu::always_inline]] inline float log1pf(float a) {
   const std::uint32_t u = bits_of(a);
   const std::uint32_t k = (bits_of(one_more_toward_zero(a)) - 0x3f400000u) & 0xff800000u;
   const float f = fma(float_of(0x40800000u - k), 0.25f, -1.0f) + float_of(u - k);
@@ -141,7 +141,7 @@ inline float log1pf(float a) {
 }
 
 // [src libdevice.10.bc@13.0 __nv_expm1f]
-inline float expm1f(float a) {
+[[gnu::always_inline]] inline float expm1f(float a) {
   const float t = absolute(a) < 0x1.a3d70ap-2f ? 0.0f : nearest(a * kLog2e);
   const float f = fma(-t, 0x1.7f7d1cp-20f, fma(-t, 0x1.62e4p-1f, a));
   const bool top = t == 128.0f;
@@ -163,21 +163,21 @@ inline float expm1f(float a) {
 }
 
 // [src libdevice.10.bc@13.0 __nv_tanhf]
-inline float tanhf(float a) {
+[[gnu::always_inline]] inline float tanhf(float a) {
   const float x = absolute(a);
   const float e = mufu::ex2_ftz(x * 0x1.715476p+1f) + 1.0f;
   const float far = fma(mufu::rcp_ftz(e), -2.0f, 1.0f);
-  const float saturated = copysign(x >= 0x1.205968p+3f ? 1.0f : far, a);
+  const float saturated = copysign(pick(x >= 0x1.205968p+3f, 1.0f, far), a);
   const float q = a * a;
   float p = fma(q, 0x1.01e104p-6f, -0x1.ac795cp-5f);
   p = fma(p, q, 0x1.10b282p-3f);
   p = fma(p, q, -0x1.5553dap-2f);
   p = fma(p, q, 0.0f);
-  return canonical(x >= 0x1.333334p-1f ? saturated : fma(p, a, a));
+  return canonical(pick(x >= 0x1.333334p-1f, saturated, fma(p, a, a)));
 }
 
 // [src libdevice.10.bc@13.0 __nv_erff]
-inline float erff(float a) {
+[[gnu::always_inline]] inline float erff(float a) {
   const float x = absolute(a);
   const bool far = x >= 0x1.00c1fcp+0f;
   const float t = far ? x : a * a;
@@ -189,11 +189,11 @@ inline float erff(float a) {
   p = fma(p, t, far ? 0x1.d369f2p-1f : -0x1.812758p-2f);
   p = fma(p, t, far ? 0x1.421428p-1f : 0x1.06eba6p-3f);
   const float r = fma(p, far ? -t : a, far ? -t : a);
-  return canonical(far ? copysign(1.0f - mufu::ex2_ftz(r), a) : r);
+  return canonical(pick(far, copysign(1.0f - mufu::ex2_ftz(r), a), r));
 }
 
 // [src libdevice.10.bc@13.0 __nv_erfcf]
-inline float erfcf(float a) {
+[[gnu::always_inline]] inline float erfcf(float a) {
   const float x = absolute(a);
   const float d = mufu::rcp_ftz(x + 4.0f);
   const float q = (x - 4.0f) * d;
@@ -218,12 +218,12 @@ inline float erfcf(float a) {
   const float scale = float_of(static_cast<std::uint32_t>(static_cast<std::int32_t>(j) + 127) << 23);
   const float e = mufu::ex2_ftz(f) * scale;
   const float y = ratio * fma(e, fma(-x, x, -square), e);
-  const float r = x > 0x1.41c29p+3f ? 0.0f : y;
-  return canonical(a < 0.0f ? 2.0f - r : r);
+  const float r = pick(x > 0x1.41c29p+3f, 0.0f, y);
+  return canonical(pick(a < 0.0f, 2.0f - r, r));
 }
 
 // [src libdevice.10.bc@13.0 __nv_powf]
-inline float powf(float a, float b) {
+[[gnu::always_inline]] inline float powf(float a, float b) {
   const Split s = [&] {
     const float x = absolute(a);
     Split r;
@@ -282,7 +282,7 @@ inline float powf(float a, float b) {
 
 // Far arguments of sinf and cosf: the fraction of a / (pi / 2) from 192 bits of 2 / pi.
 // [src libdevice.10.bc@13.0 __internal_trig_reduction_slowpath]
-inline float far_quadrant(float a, std::int32_t* quadrant) {
+[[gnu::always_inline]] inline float far_quadrant(float a, std::int32_t* quadrant) {
   const std::uint32_t two_over_pi[6] = {0x3c439041u, 0xdb629599u, 0xf534ddc0u, 0xfc2757d1u, 0x4e441529u, 0xa2f9836eu};
   const std::uint32_t u = bits_of(a), m = (u << 8) | 0x80000000u;
   std::uint32_t product[7], carry = 0;
@@ -310,7 +310,7 @@ inline float far_quadrant(float a, std::int32_t* quadrant) {
   return float_of(bits_of(static_cast<float>(turn)) ^ sign);
 }
 // sinf is wave(a, 0), cosf is wave(a, 1).
-inline float wave(float a, std::int32_t ahead) {
+[[gnu::always_inline]] inline float wave(float a, std::int32_t ahead) {
   const bool far = absolute(a) >= 105615.0f;
   const float near = far || a != a ? 0.0f : a;
   std::int32_t q = static_cast<std::int32_t>(nearest(near * 0x1.45f306p-1f));
@@ -330,8 +330,8 @@ inline float wave(float a, std::int32_t ahead) {
   return canonical(q & 2 ? fma(p, -1.0f, 0.0f) : p);
 }
 // [src libdevice.10.bc@13.0 __nv_sinf] [src libdevice.10.bc@13.0 __nv_cosf]
-inline float sinf(float a) { return wave(a, 0); }
-inline float cosf(float a) { return wave(a, 1); }
+[[gnu::always_inline]] inline float sinf(float a) { return wave(a, 0); }
+[[gnu::always_inline]] inline float cosf(float a) { return wave(a, 1); }
 
 }  // namespace libdevice
 SO_ISA_END

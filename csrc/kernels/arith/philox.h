@@ -21,7 +21,7 @@ struct Block {
 };
 
 // Block number `draw` (counted from the generator's start: offset / 4 + draws of this kernel) of a thread.
-inline Block block(std::uint64_t seed, std::uint64_t subsequence, std::uint64_t draw) {
+[[gnu::always_inline]] inline Block block(std::uint64_t seed, std::uint64_t subsequence, std::uint64_t draw) {
   std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
   std::uint32_t c0 = static_cast<std::uint32_t>(draw), c1 = static_cast<std::uint32_t>(draw >> 32);
   std::uint32_t c2 = static_cast<std::uint32_t>(subsequence), c3 = static_cast<std::uint32_t>(subsequence >> 32);
@@ -38,9 +38,9 @@ inline Block block(std::uint64_t seed, std::uint64_t subsequence, std::uint64_t 
 }
 
 // (0, 1]
-inline float uniform(std::uint32_t word) { return fma(static_cast<float>(word), 0x1p-32f, 0x1p-33f); }
+[[gnu::always_inline]] inline float uniform(std::uint32_t word) { return fma(static_cast<float>(word), 0x1p-32f, 0x1p-33f); }
 // (0, 1], 53 bits of two words
-inline double uniform_double(std::uint32_t x, std::uint32_t y) {
+[[gnu::always_inline]] inline double uniform_double(std::uint32_t x, std::uint32_t y) {
   const std::uint64_t z = static_cast<std::uint64_t>(x) ^ (static_cast<std::uint64_t>(y) << 21);
   return fma(static_cast<double>(z), 0x1p-53, 0x1p-54);
 }
@@ -48,7 +48,7 @@ inline double uniform_double(std::uint32_t x, std::uint32_t y) {
 struct Pair {
   float first, second;
 };
-inline Pair normal(std::uint32_t x, std::uint32_t y) {
+[[gnu::always_inline]] inline Pair normal(std::uint32_t x, std::uint32_t y) {
   const float u = uniform(x);
   const float v = fma(static_cast<float>(y), float_of(0x30c90fdbu), float_of(0x30490fdbu));  // 2^-32 2 pi, half of it
   const float s = __builtin_sqrtf(-2.0f * libdevice::logf(u));

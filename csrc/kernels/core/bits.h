@@ -23,4 +23,14 @@ inline float card_nan() { return float_of(kCardNan32); }
 // NaN and can be seen passes through this once. Selections and copies do not: they keep the payload on the card too.
 inline float canonical(float x) { return x != x ? card_nan() : x; }
 
+// condition ? a : b by bit masks, for values that are dear to compute: a compiler may move the computation of an operand
+// of ?: into a branch, and a loop with a branch does not vectorise.
+[[gnu::always_inline]] inline std::uint32_t pick(bool condition, std::uint32_t a, std::uint32_t b) {
+  const std::uint32_t mask = -static_cast<std::uint32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+[[gnu::always_inline]] inline float pick(bool condition, float a, float b) {
+  return float_of(pick(condition, bits_of(a), bits_of(b)));
+}
+
 SO_ISA_END

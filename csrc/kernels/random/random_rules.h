@@ -10,22 +10,22 @@
 SO_ISA_BEGIN
 namespace draw {
 
-inline float fast_log(float x) { return mufu::lg2_ftz(x) * libdevice::kLn2; }
-inline float fast_exp(float x) { return canonical(mufu::ex2(x * libdevice::kLog2e)); }
+[[gnu::always_inline]] inline float fast_log(float x) { return mufu::lg2_ftz(x) * libdevice::kLn2; }
+[[gnu::always_inline]] inline float fast_exp(float x) { return canonical(mufu::ex2(x * libdevice::kLog2e)); }
 
 // factor = -1 / lambda. Near 1 the logarithm is replaced: it must not be 0.
-inline float exponential_of(float u, float factor) {
+[[gnu::always_inline]] inline float exponential_of(float u, float factor) {
   return canonical(factor * (u >= 0x1.fffffep-1f ? -0x1p-24f : fast_log(u)));
 }
 // log_miss = __logf(1 + -p).
-inline float geometric_of(float u, float log_miss) {
+[[gnu::always_inline]] inline float geometric_of(float u, float log_miss) {
   const float q = fast_log(u) / log_miss;
   // ceil: up to the integer above, exactly; large values are whole already
   const float t = q < 0x1p23f && q > -0x1p23f ? static_cast<float>(static_cast<std::int32_t>(q < 0x1p23f && q > -0x1p23f ? q : 0.0f)) : q;
   return canonical(t < q ? t + 1.0f : t);
 }
 // __tanf is sin.approx times the reciprocal of cos.approx.
-inline float cauchy_of(float u, float median, float sigma) {
+[[gnu::always_inline]] inline float cauchy_of(float u, float median, float sigma) {
   const float high = 1.0f - 0x1p-23f, low = 0x1p-23f;
   float v = u > high ? high : u;
   v = v < low ? low : v;
