@@ -54,6 +54,18 @@ struct PointsParams {
 };
 void points(const PointsParams& params);
 
+// Positions of the elements that are not zero, in row-major order.
+struct NonzeroParams {
+  int dims;
+  std::int64_t shape[kMaxDims];
+  std::int64_t stride[kMaxDims];  // bytes
+  DType type;
+  const void* data;
+};
+std::int64_t count_nonzero(const NonzeroParams& params);
+// out: count x dims with the given strides in elements.
+void list_nonzero(const NonzeroParams& params, std::int64_t* out, std::int64_t row_stride, std::int64_t col_stride);
+
 struct EmbeddingParams {
   DType type;                 // of grad and out
   DType index_type;           // int64 or int32
