@@ -6,6 +6,7 @@ from . import _ops
 from . import device as _device
 from .cards import Card, card, get_card, set_card
 from .replay import Divergence, ReplayReport, replay
+from .trace import Trace, diff, load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -13,8 +14,11 @@ __all__ = [
     "Divergence",
     "ReplayReport",
     "StepOracleError",
+    "Trace",
     "card",
+    "diff",
     "get_card",
+    "load",
     "replay",
     "set_card",
 ]
