@@ -129,6 +129,6 @@ struct Edge<kFn, kSameDevice, R (*)(A...)> {
 }  // namespace step_oracle::aten
 
 // For m.impl: the adapter with its guard, same-device check and translation of errors.
-#define SO_ADAPTER(fn) TORCH_FN((::step_oracle::aten::detail::Edge<&fn, true>::call))
+#define SO_ADAPTER(fn) TORCH_FN((::step_oracle::aten::detail::Edge<fn, true>::call))
 // The same without the same-device check: for copies, and for operators that take tensors of several devices.
-#define SO_ADAPTER_ANY_DEVICE(fn) TORCH_FN((::step_oracle::aten::detail::Edge<&fn, false>::call))
+#define SO_ADAPTER_ANY_DEVICE(fn) TORCH_FN((::step_oracle::aten::detail::Edge<fn, false>::call))

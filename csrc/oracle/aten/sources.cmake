@@ -10,6 +10,7 @@ set(ORACLE_ATEN_SOURCES
   indexing.cpp
   iterator.cpp
   loss.cpp
+  maps.cpp
   missing_op.cpp
   norm.cpp
   optimizer.cpp
@@ -18,6 +19,7 @@ set(ORACLE_ATEN_SOURCES
   reduce.cpp
   sdpa.cpp
   softmax.cpp
+  stubs.cpp
   transfer.cpp
   views.cpp
 )

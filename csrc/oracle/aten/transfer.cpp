@@ -95,12 +95,4 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace
 
-void copy_on_card(const at::Tensor& src, const at::Tensor& dst) {
-  if (src.scalar_type() == dst.scalar_type()) return move(src, dst);
-  if (dst.numel() == 0) return;
-  // A bfloat16 NaN: sm_75 rounds in software [contractions.md, Architectures, 1]
-  const std::uint16_t bf16_nan = card_of(dst).compute_capability() == 75 ? 0x7fc0 : 0x7fff;
-  pointwise::copy(pair(src, dtype_of(src, "copy_"), dst, dtype_of(dst, "copy_")), bf16_nan);
-}
-
 }  // namespace step_oracle::aten
