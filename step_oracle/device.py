@@ -95,7 +95,9 @@ def _is_in_bad_fork() -> bool:
 
 
 def is_available() -> bool:
-    return True
+    """Whether a card is there: after set_card or the first use. A process that only imported step_oracle (to record on
+    the CPU, say) has no accelerator, and torch.accelerator and DataLoader(pin_memory=True) act as without it."""
+    return _loaded
 
 
 def is_initialized() -> bool:
@@ -107,8 +109,8 @@ def init() -> None:
 
 
 def device_count() -> int:
-    """How many cards set_card made; one, the default, before the first use."""
-    return int(extension().device_count()) if _loaded else 1
+    """How many cards there are; none before set_card or the first use."""
+    return int(extension().device_count()) if _loaded else 0
 
 
 def current_device() -> int:
