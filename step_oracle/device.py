@@ -9,6 +9,7 @@ PrivateUse1 device becomes torch's accelerator, and CUDA's backward pass needs t
 from __future__ import annotations
 
 import atexit
+import importlib
 import sys
 import warnings
 from collections.abc import Iterable
@@ -33,13 +34,11 @@ def extension() -> ModuleType:
     if _extension is None:
         if torch.cuda.is_initialized():
             raise RuntimeError(
-                "this process uses CUDA, and torch has room for one accelerator: use the virtual card in another process"
+                "this process uses CUDA, and torch has room for one accelerator: use the virtual card in another one"
             )
         register_name()
-        from . import _oracle
-
-        _extension = _oracle
-        atexit.register(_oracle.stop_autograd)
+        _extension = importlib.import_module("step_oracle._oracle")
+        atexit.register(_extension.stop_autograd)
     return _extension
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import step_oracle
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import step_oracle
 
 MATH, FLASH, EFFICIENT, CUDNN = (int(b.value) for b in (
     SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import step_oracle
 import torch
+
+import step_oracle
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def two_cards() -> Iterator[None]:
 
 def test_the_cards_of_the_contract_are_there() -> None:
     names = {card.name for card in step_oracle.cards.cards()}
-    contract = """t4 l4 l40 l40s rtx-a6000 rtx-3090 rtx-4090 a100-pcie-40gb a100-sxm-80gb h100-pcie h100-sxm h200 b200"""
+    contract = "t4 l4 l40 l40s rtx-a6000 rtx-3090 rtx-4090 a100-pcie-40gb a100-sxm-80gb h100-pcie h100-sxm h200 b200"
     assert set(contract.split()) <= names
     assert all(card.source and card.sms > 0 for card in step_oracle.cards.cards())
 
@@ -28,7 +29,8 @@ def test_two_cards_in_one_process() -> None:
     assert torch.oracle.device_count() == 2 and torch.oracle.is_available()
     a = torch.ones(3).to("oracle:1")
     assert a.to("oracle:0").cpu().tolist() == [1.0, 1.0, 1.0]
-    assert torch.oracle.get_device_name(0) == "NVIDIA H100 80GB HBM3" and torch.oracle.get_device_name(1) == "NVIDIA L40S"
+    assert torch.oracle.get_device_name(0) == "NVIDIA H100 80GB HBM3"
+    assert torch.oracle.get_device_name(1) == "NVIDIA L40S"
     with pytest.raises(RuntimeError, match="two devices, oracle:1 and oracle:0"):
         torch.mm(a.view(1, 3), torch.ones(3, 1).to("oracle:0"))
     with pytest.raises(RuntimeError, match="two devices, oracle:1 and cpu"):

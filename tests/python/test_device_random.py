@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
-import step_oracle
 import torch
+
+import step_oracle
 
 
 @pytest.fixture(autouse=True)

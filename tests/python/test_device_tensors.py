@@ -8,9 +8,10 @@ import itertools
 import pickle
 
 import pytest
-import step_oracle
 import torch
 from torch import nn
+
+import step_oracle
 
 TYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
