@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
-#include <new>
+#include <utility>
 #include <vector>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
 #include "csrc/kernels/gemm/gemm_body.h"
+#include "csrc/kernels/gemm/workspace.h"
 
 namespace step_oracle::gemm {
 namespace {
@@ -26,20 +26,6 @@ void check(const Params& p) {
   if (p.epilogue.bias && p.epilogue.beta != 0.0f)
     throw Error(ErrorKind::kBadInput,
                 fmt::format("gemm: a bias and beta {} at once; give one of them", p.epilogue.beta));
-}
-
-// One a thread, kept for its lifetime: a step has thousands of products.
-float* workspace(std::int64_t floats) {
-  struct Free {
-    void operator()(float* p) const { ::operator delete(p, std::align_val_t{64}); }
-  };
-  thread_local std::unique_ptr<float, Free> buffer;
-  thread_local std::int64_t size = 0;
-  if (size < floats) {
-    buffer.reset(static_cast<float*>(::operator new(static_cast<std::size_t>(floats) * sizeof(float), std::align_val_t{64})));
-    size = floats;
-  }
-  return buffer.get();
 }
 
 // fma does not tell its factors apart: D' = B' A' gives the same bytes with rows and columns exchanged.
@@ -98,7 +84,7 @@ void run(const Params& p, const GemmBody& body) {
   const std::int64_t work = std::max<std::int64_t>(1, p.m * p.n * std::max<std::int64_t>(p.k, 1) / bands);
   constexpr std::int64_t kWorkWorthAThread = 1 << 19;  // products: some microseconds [probe tests/bench/gemm.py]
   parallel_for(p.batch * bands, (kWorkWorthAThread + work - 1) / work, [&](std::int64_t begin, std::int64_t end) {
-    float* const space = workspace(body.workspace);
+    float* const space = static_cast<float*>(workspace(static_cast<std::size_t>(body.workspace) * sizeof(float)));
     while (begin < end) {
       const std::int64_t batch = begin / bands, band = begin % bands, count = std::min(end - begin, bands - band);
       const std::int64_t from = band * edge, to = (band + count) * edge;

@@ -1,5 +1,5 @@
-// Float vectors of the instruction set that is being compiled: what the GEMM tiles need, nothing more. Intrinsics,
-// because gcc 12 does not keep a 12 x 32 tile of arrays in registers.
+// Vectors of the instruction set that is being compiled: what the GEMM tiles need, nothing more. Intrinsics, because
+// gcc 12 does not keep a 12 x 32 tile of arrays in registers. kIntVecs says whether there are integer ones too.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -7,7 +7,11 @@
 #include "csrc/kernels/core/bits.h"
 
 #if defined(__AVX2__)
+// gcc 12 warns of its own headers: _mm512_undefined_ps() is meant to be undefined.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>
 #endif
@@ -23,6 +27,7 @@ SO_ALWAYS_INLINE Vec zeros() { return _mm512_setzero_ps(); }
 SO_ALWAYS_INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
 SO_ALWAYS_INLINE void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
 SO_ALWAYS_INLINE Vec broadcast(float x) { return _mm512_set1_ps(x); }
+SO_ALWAYS_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 SO_ALWAYS_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 SO_ALWAYS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 SO_ALWAYS_INLINE Vec canonical(Vec v) {
@@ -35,6 +40,7 @@ SO_ALWAYS_INLINE Vec zeros() { return _mm256_setzero_ps(); }
 SO_ALWAYS_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
 SO_ALWAYS_INLINE void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
 SO_ALWAYS_INLINE Vec broadcast(float x) { return _mm256_set1_ps(x); }
+SO_ALWAYS_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 SO_ALWAYS_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 SO_ALWAYS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 SO_ALWAYS_INLINE Vec canonical(Vec v) {
@@ -63,6 +69,72 @@ SO_ALWAYS_INLINE Vec fma(Vec a, Vec b, Vec c) {
   return c;
 }
 SO_ALWAYS_INLINE Vec canonical(Vec v) { for (int i = 0; i < 4; ++i) v.lane[i] = canonical(v.lane[i]); return v; }
+#endif
+
+// 32-bit integers in the lanes of Vec, and the same register as bytes.
+#if defined(__AVX512F__)
+inline constexpr bool kIntVecs = true;
+using IntVec = __m512i;
+SO_ALWAYS_INLINE IntVec load_int(const void* p) { return _mm512_loadu_si512(p); }
+SO_ALWAYS_INLINE IntVec broadcast_int(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+SO_ALWAYS_INLINE IntVec bits_of(Vec v) { return _mm512_castps_si512(v); }
+SO_ALWAYS_INLINE Vec float_of(IntVec v) { return _mm512_castsi512_ps(v); }
+SO_ALWAYS_INLINE IntVec add_int(IntVec a, IntVec b) { return _mm512_add_epi32(a, b); }
+SO_ALWAYS_INLINE IntVec sub_int(IntVec a, IntVec b) { return _mm512_sub_epi32(a, b); }
+SO_ALWAYS_INLINE IntVec max_int(IntVec a, IntVec b) { return _mm512_max_epi32(a, b); }
+SO_ALWAYS_INLINE IntVec min_unsigned(IntVec a, IntVec b) { return _mm512_min_epu32(a, b); }
+SO_ALWAYS_INLINE IntVec and_int(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
+SO_ALWAYS_INLINE IntVec sub_bytes_saturated(IntVec a, IntVec b) { return _mm512_subs_epu8(a, b); }
+SO_ALWAYS_INLINE IntVec max_bytes(IntVec a, IntVec b) { return _mm512_max_epu8(a, b); }
+template <int n> SO_ALWAYS_INLINE IntVec shift_left(IntVec a) { return _mm512_slli_epi32(a, n); }
+template <int n> SO_ALWAYS_INLINE IntVec shift_right(IntVec a) { return _mm512_srli_epi32(a, n); }
+SO_ALWAYS_INLINE IntVec truncated(Vec v) { return _mm512_cvttps_epi32(v); }
+// Toward zero.
+SO_ALWAYS_INLINE Vec float_toward_zero(IntVec v) {
+  return _mm512_cvt_roundepi32_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+}
+SO_ALWAYS_INLINE Vec larger_magnitude(Vec a, Vec b) { return _mm512_max_ps(a, _mm512_abs_ps(b)); }
+SO_ALWAYS_INLINE bool any_not_below(Vec v, float limit) {
+  return _mm512_cmp_ps_mask(v, broadcast(limit), _CMP_NLT_UQ) != 0;
+}
+SO_ALWAYS_INLINE bool any_unsigned_at_most(IntVec v, std::uint32_t limit) {
+  return _mm512_cmple_epu32_mask(v, broadcast_int(limit)) != 0;
+}
+#elif defined(__AVX2__)
+inline constexpr bool kIntVecs = true;
+using IntVec = __m256i;
+SO_ALWAYS_INLINE IntVec load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+SO_ALWAYS_INLINE IntVec broadcast_int(std::uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
+SO_ALWAYS_INLINE IntVec bits_of(Vec v) { return _mm256_castps_si256(v); }
+SO_ALWAYS_INLINE Vec float_of(IntVec v) { return _mm256_castsi256_ps(v); }
+SO_ALWAYS_INLINE IntVec add_int(IntVec a, IntVec b) { return _mm256_add_epi32(a, b); }
+SO_ALWAYS_INLINE IntVec sub_int(IntVec a, IntVec b) { return _mm256_sub_epi32(a, b); }
+SO_ALWAYS_INLINE IntVec max_int(IntVec a, IntVec b) { return _mm256_max_epi32(a, b); }
+SO_ALWAYS_INLINE IntVec min_unsigned(IntVec a, IntVec b) { return _mm256_min_epu32(a, b); }
+SO_ALWAYS_INLINE IntVec and_int(IntVec a, IntVec b) { return _mm256_and_si256(a, b); }
+SO_ALWAYS_INLINE IntVec sub_bytes_saturated(IntVec a, IntVec b) { return _mm256_subs_epu8(a, b); }
+SO_ALWAYS_INLINE IntVec max_bytes(IntVec a, IntVec b) { return _mm256_max_epu8(a, b); }
+template <int n> SO_ALWAYS_INLINE IntVec shift_left(IntVec a) { return _mm256_slli_epi32(a, n); }
+template <int n> SO_ALWAYS_INLINE IntVec shift_right(IntVec a) { return _mm256_srli_epi32(a, n); }
+SO_ALWAYS_INLINE IntVec truncated(Vec v) { return _mm256_cvttps_epi32(v); }
+// Toward zero, for |v| < 2^31 - 64: rounded to nearest, then one place back where that grew.
+SO_ALWAYS_INLINE Vec float_toward_zero(IntVec v) {
+  const Vec near = _mm256_cvtepi32_ps(v);
+  const IntVec grew = _mm256_cmpgt_epi32(_mm256_abs_epi32(_mm256_cvttps_epi32(near)), _mm256_abs_epi32(v));
+  return float_of(_mm256_add_epi32(bits_of(near), grew));
+}
+SO_ALWAYS_INLINE Vec larger_magnitude(Vec a, Vec b) {
+  return _mm256_max_ps(a, _mm256_andnot_ps(broadcast(-0.0f), b));
+}
+SO_ALWAYS_INLINE bool any_not_below(Vec v, float limit) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(v, broadcast(limit), _CMP_NLT_UQ)) != 0;
+}
+SO_ALWAYS_INLINE bool any_unsigned_at_most(IntVec v, std::uint32_t limit) {
+  const IntVec within = _mm256_cmpeq_epi32(_mm256_min_epu32(v, broadcast_int(limit)), v);
+  return _mm256_movemask_epi8(within) != 0;
+}
+#else
+inline constexpr bool kIntVecs = false;
 #endif
 
 // The first n lanes, 0 < n < kLanes; the others are 0, and are not read or written in memory.

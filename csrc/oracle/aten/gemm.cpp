@@ -15,35 +15,76 @@
 #include <fmt/format.h>
 
 #include "csrc/kernels/gemm/gemm.h"
+#include "csrc/kernels/gemm/tensor_core.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/structured.h"
 
 namespace step_oracle::aten {
 namespace {
 
-// float32 products: the FMA chain, unless the user lets the card round the inputs to TF32.
-void require_fp32_chain(const at::Tensor& a, const at::Tensor& b, std::string_view op) {
-  require_dtype(a, at::kFloat, op, "self");
-  require_dtype(b, at::kFloat, op, "mat2");
+// Whether the class of these factors is known on the card; else NotImplementedError.
+void require_class(const at::Tensor& a, const at::Tensor& b, std::string_view op) {
+  const at::ScalarType type = a.scalar_type();
+  if (b.scalar_type() != type) require_dtype(b, type, op, "mat2");
   const Card& card = card_of(a);
-  constexpr int kFirstWithTf32 = 80;  // [spec CUDA C++ Programming Guide, "Compute Capability 8.x"]
-  if (card.compute_capability() >= kFirstWithTf32 && numeric_switches().allow_tf32)
-    refuse(op, fmt::format("would use TF32 on {}, and the TF32 class is not modelled yet", card.name),
-           "Set torch.backends.cuda.matmul.allow_tf32 = False");
+  const NumericSwitches switches = numeric_switches();
+  switch (type) {
+    case at::kFloat: {
+      constexpr int kFirstWithTf32 = 80;  // [spec CUDA C++ Programming Guide, "Compute Capability 8.x"]
+      if (card.compute_capability() >= kFirstWithTf32 && switches.allow_tf32)
+        refuse(op, fmt::format("would use TF32 on {}, and the TF32 class is not modelled yet", card.name),
+               "Set torch.backends.cuda.matmul.allow_tf32 = False");
+      return;
+    }
+    case at::kHalf:
+      if (switches.allow_fp16_accumulation)
+        refuse(op, "would accumulate in float16, and that adder is not modelled yet",
+               "Set torch.backends.cuda.matmul.allow_fp16_accumulation = False");
+      [[fallthrough]];
+    case at::kBFloat16: gemm::adder_class(card.compute_capability(), dtype_of(type, op)); return;
+    default: unsupported_dtype(op, type);
+  }
 }
 
 // The last two dimensions of t as a matrix; a third is the batch.
-gemm::Matrix matrix(const at::Tensor& t) {
-  const bool batched = t.dim() == 3;
-  return {t.const_data_ptr<float>(), t.stride(-2), t.stride(-1), batched ? t.stride(0) : 0};
+gemm::Strides strides_of(const at::Tensor& t) {
+  return {t.stride(-2), t.stride(-1), t.dim() == 3 ? t.stride(0) : 0};
 }
 
-gemm::Params product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+struct Scale {
+  float alpha = 1.0f, beta = 0.0f;
+};
+
+// out = alpha * a b + beta * c; c may be out, and is not read where beta is 0.
+void multiply_f32(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, Scale scale, const at::Tensor& c) {
+  const auto matrix = [](const at::Tensor& t) {
+    const gemm::Strides s = strides_of(t);
+    return gemm::Matrix{t.const_data_ptr<float>(), s.row, s.col, s.batch};
+  };
+  const gemm::Strides d = strides_of(out);
   gemm::Params p;
   p.m = a.size(-2), p.n = b.size(-1), p.k = a.size(-1), p.batch = a.dim() == 3 ? a.size(0) : 1;
-  p.a = matrix(a), p.b = matrix(b);
-  p.d = {out.mutable_data_ptr<float>(), out.stride(-2), out.stride(-1), out.dim() == 3 ? out.stride(0) : 0};
-  return p;
+  p.a = matrix(a), p.b = matrix(b), p.d = {out.mutable_data_ptr<float>(), d.row, d.col, d.batch};
+  p.epilogue.alpha = scale.alpha, p.epilogue.beta = scale.beta;
+  if (scale.beta != 0.0f) p.epilogue.c = matrix(c);
+  gemm::fp32_chain(p);
+}
+
+void multiply_16bit(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, Scale scale, const at::Tensor& c) {
+  gemm::TensorCoreParams p;
+  p.m = a.size(-2), p.n = b.size(-1), p.k = a.size(-1), p.batch = a.dim() == 3 ? a.size(0) : 1;
+  p.factors = p.results = dtype_of(a, "mm");
+  p.adder = gemm::adder_class(card_of(a).compute_capability(), p.factors);
+  p.a = static_cast<const std::uint16_t*>(a.const_data_ptr()), p.a_strides = strides_of(a);
+  p.b = static_cast<const std::uint16_t*>(b.const_data_ptr()), p.b_strides = strides_of(b);
+  p.d = out.mutable_data_ptr(), p.d_strides = strides_of(out);
+  p.alpha = scale.alpha, p.beta = scale.beta;
+  if (scale.beta != 0.0f) p.c = c.const_data_ptr(), p.c_strides = strides_of(c);
+  gemm::tensor_core(p);
+}
+
+void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, Scale scale = {}, const at::Tensor& c = {}) {
+  a.scalar_type() == at::kFloat ? multiply_f32(a, b, out, scale, c) : multiply_16bit(a, b, out, scale, c);
 }
 
 // beta * self where k == 0: CUDA asks no BLAS there, and mul keeps the sign of a zero.
@@ -63,26 +104,22 @@ void accumulate(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b
                 const at::Scalar& alpha, const at::Tensor& out) {
   if (out.numel() == 0) return;
   if (a.size(-1) == 0) return scale_only(self, beta, out);
-  gemm::Params p = product(a, b, out);
-  p.epilogue.alpha = alpha.to<float>();
-  p.epilogue.beta = beta.to<float>();
-  if (p.epilogue.beta != 0.0f) p.epilogue.c = matrix(self.expand(out.sizes()));
-  gemm::fp32_chain(p);
+  multiply(a, b, out, {alpha.to<float>(), beta.to<float>()}, self.expand(out.sizes()));
 }
 
 at::Tensor& mm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
-  require_fp32_chain(self, mat2, "mm");
+  require_class(self, mat2, "mm");
   Structured<at::meta::structured_mm> op(out);
   op.meta(self, mat2);
-  gemm::fp32_chain(product(self, mat2, op.output(0)));
+  multiply(self, mat2, op.output(0));
   op.finish();
   return out;
 }
 
 at::Tensor& addmm_out(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
                       const at::Scalar& alpha, at::Tensor& out) {
-  require_fp32_chain(mat1, mat2, "addmm");
-  require_dtype(self, at::kFloat, "addmm", "self");
+  require_class(mat1, mat2, "addmm");
+  require_dtype(self, mat1.scalar_type(), "addmm", "self");
   Structured<at::meta::structured_addmm> op(out);
   op.meta(self, mat1, mat2, beta, alpha);
   accumulate(self, mat1, mat2, beta, alpha, op.output(0));
@@ -97,18 +134,18 @@ at::Tensor& addmm_activation_out(const at::Tensor&, const at::Tensor&, const at:
 }
 
 at::Tensor& bmm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
-  require_fp32_chain(self, mat2, "bmm");
+  require_class(self, mat2, "bmm");
   Structured<at::meta::structured_bmm> op(out);
   op.meta(self, mat2);
-  gemm::fp32_chain(product(self, mat2, op.output(0)));
+  multiply(self, mat2, op.output(0));
   op.finish();
   return out;
 }
 
 at::Tensor& baddbmm_out(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2,
                         const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
-  require_fp32_chain(batch1, batch2, "baddbmm");
-  require_dtype(self, at::kFloat, "baddbmm", "self");
+  require_class(batch1, batch2, "baddbmm");
+  require_dtype(self, batch1.scalar_type(), "baddbmm", "self");
   Structured<at::meta::structured_baddbmm> op(out);
   op.meta(self, batch1, batch2, beta, alpha);  // copies self into the result where beta is not 0
   accumulate(op.output(0), batch1, batch2, beta, alpha, op.output(0));
@@ -132,9 +169,10 @@ at::Tensor addbmm(const at::Tensor& self, const at::Tensor& batch1, const at::Te
 
 at::Tensor& addmv_out(const at::Tensor& self, const at::Tensor& mat, const at::Tensor& vec, const at::Scalar& beta,
                       const at::Scalar& alpha, at::Tensor& out) {
-  require_dtype(self, at::kFloat, "addmv", "self");  // cuBLAS gemv and dot have no TF32 form
-  require_dtype(mat, at::kFloat, "addmv", "mat");
-  require_dtype(vec, at::kFloat, "addmv", "vec");
+  // float32: cuBLAS gemv, which has no TF32 form. 16-bit: PyTorch asks gemm with one column.
+  if (mat.scalar_type() != at::kFloat) require_class(mat, vec, "addmv");
+  require_dtype(vec, mat.scalar_type(), "addmv", "vec");
+  require_dtype(self, mat.scalar_type(), "addmv", "self");
   Structured<at::meta::structured_addmv> op(out);
   op.meta(self, mat, vec, beta, alpha);
   const at::Tensor& result = op.output(0);
@@ -157,7 +195,7 @@ at::Tensor dot_vectors(const at::Tensor& self, const at::Tensor& other) {
               " elements respectively");
   require_dtype(self, at::kFloat, "dot", "self");
   const at::Tensor result = at::empty({}, self.options());
-  gemm::fp32_chain(product(self.unsqueeze(0), other.unsqueeze(1), result.view({1, 1})));
+  multiply_f32(self.unsqueeze(0), other.unsqueeze(1), result.view({1, 1}), {}, {});
   return result;
 }
 

@@ -1,0 +1,105 @@
+#include "csrc/kernels/gemm/tensor_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "csrc/kernels/core/error.h"
+#include "csrc/kernels/core/parallel.h"
+#include "csrc/kernels/gemm/tensor_core_body.h"
+#include "csrc/kernels/gemm/workspace.h"
+
+namespace step_oracle::gemm {
+namespace {
+
+void check(const TensorCoreParams& p) {
+  if (p.m < 0 || p.n < 0 || p.k < 0 || p.batch < 0)
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("gemm: m {} n {} k {} batch {}; give sizes of 0 or more", p.m, p.n, p.k, p.batch));
+  if ((p.m > 1 && p.d_strides.row == 0) || (p.n > 1 && p.d_strides.col == 0) || (p.batch > 1 && p.d_strides.batch == 0))
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("gemm: the result's strides are {} {} {} (row, column, batch); give strides that keep its "
+                            "elements apart",
+                            p.d_strides.row, p.d_strides.col, p.d_strides.batch));
+  if (p.bias && p.beta != 0.0f)
+    throw Error(ErrorKind::kBadInput, fmt::format("gemm: a bias and beta {} at once; give one of them", p.beta));
+  if (p.factors != DType::kBF16 && p.factors != DType::kF16)
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("gemm: tensor-core products of {} are not modelled; give bfloat16 or float16", name_of(p.factors)));
+  if (p.results != p.factors && p.results != DType::kF32)
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("gemm: a product of {} stored as {} is not modelled; store {} or float32", name_of(p.factors),
+                            name_of(p.results), name_of(p.factors)));
+}
+
+// Regions of the outputs: as tall as the body allows, shorter where that would leave threads without work. Each packs
+// its own B, which costs what some hundred rows of products cost.
+std::int64_t region_rows(const TensorCoreParams& p, const TensorCoreBody& body, std::int64_t col_regions) {
+  constexpr std::int64_t kLeast = 256;
+  const std::int64_t wanted = 4 * num_threads();
+  const std::int64_t row_regions = std::max<std::int64_t>(1, wanted / std::max<std::int64_t>(1, p.batch * col_regions));
+  const std::int64_t even = (p.m + row_regions - 1) / row_regions;
+  return std::min(body.max_rows, std::max(kLeast, (even + 1) / 2 * 2));
+}
+
+void run(const TensorCoreParams& p, const TensorCoreBody& body) {
+  const std::int64_t col_regions = (p.n + body.max_cols - 1) / body.max_cols;
+  const std::int64_t rows = region_rows(p, body, col_regions), row_regions = (p.m + rows - 1) / rows;
+  const std::int64_t each = std::max<std::int64_t>(1, std::min(p.m, rows) * std::min(p.n, body.max_cols) * p.k);
+  constexpr std::int64_t kWorkWorthAThread = 1 << 17;  // products: some microseconds
+  const std::int64_t acc_bytes = body.max_rows * body.acc_pitch * static_cast<std::int64_t>(sizeof(float));
+  parallel_for(p.batch * row_regions * col_regions, (kWorkWorthAThread + each - 1) / each,
+               [&](std::int64_t begin, std::int64_t end) {
+    std::byte* const space = static_cast<std::byte*>(workspace(static_cast<std::size_t>(acc_bytes + body.workspace)));
+    float* const acc = reinterpret_cast<float*>(space);
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t batch = task / (row_regions * col_regions);
+      const std::int64_t row = task / col_regions % row_regions * rows, col = task % col_regions * body.max_cols;
+      const Region region{row, std::min(p.m, row + rows), col, std::min(p.n, col + body.max_cols)};
+      body.accumulate(p, batch, region, 0, p.k, acc, space + acc_bytes);
+      body.store(p, batch, region, acc);
+    }
+  });
+}
+
+}  // namespace
+
+AdderClass adder_class(int compute_capability, DType factors) {
+  switch (compute_capability) {
+    case 75:
+      if (factors == DType::kBF16)
+        throw Error(ErrorKind::kUnsupported,
+                    "gemm: compute capability 7.5 has no bfloat16 tensor cores, and what cuBLAS does there instead is not "
+                    "known; use float16 or float32, or another card");
+      return AdderClass::kTuring;
+    case 80:
+    case 86:
+    case 87:
+    case 89: return AdderClass::kTuring;
+    case 90:
+    case 100:
+    case 103:
+    case 120: return AdderClass::kHopper;
+    default:
+      throw Error(ErrorKind::kUnsupported,
+                  fmt::format("gemm: the tensor-core adder of compute capability {}.{} is not known; known are 7.5, 8.0, "
+                              "8.6, 8.7, 8.9, 9.0, 10.0, 10.3 and 12.0",
+                              compute_capability / 10, compute_capability % 10));
+  }
+}
+
+void tensor_core(const TensorCoreParams& params) {
+  check(params);
+  if (params.m == 0 || params.n == 0 || params.batch == 0) return;
+  TensorCoreParams p = params;
+  if (p.bias) {
+    p.c = std::exchange(p.bias, nullptr);
+    p.c_strides = {0, 1, 0};
+    p.beta = 1.0f;
+  }
+  run(p, SO_BODY(tensor_core_body));
+}
+
+}  // namespace step_oracle::gemm

@@ -1,0 +1,52 @@
+// Matrix products of 16-bit factors on tensor cores, accumulated in float32.
+//
+// Shapes    D[m, n] = epilogue(sum over k of A[m, k] B[k, n]), `batch` of them; strides as in gemm.h.
+// Types     A and B bfloat16 or float16, both the same; D (and C and bias, of D's type) that type or float32.
+// Order     One accumulator an output, from +0; k ascending in groups of the adder's `terms` products, each group added
+//           by arith/dot_add.h; the last group is filled up with zeros.
+// Rounding  The adder's, then the epilogue in float32 (gemm.h, struct Epilogue: D = fma(alpha, acc, round(beta * C)), a
+//           bias as C with beta 1), then nearest even to D's type.
+// NaN       0x7fff (16-bit), 0x7fffffff (float32).
+// Errors    as gemm.h.
+// Source    seeds section 3.4 ("chained over k the way the kernel walks it"), arith/dot_add.h for the adder.
+// Evidence  docs/evidence.md, row gemm/tensor-core: adder peer, single-pass chain published, epilogue as gemm/float32.
+#pragma once
+#include <cstdint>
+
+#include "csrc/kernels/arith/dot_add.h"
+#include "csrc/kernels/core/dtype.h"
+
+namespace step_oracle::gemm {
+
+enum class AdderClass { kTuring, kHopper };  // Turing, Ampere, Ada: 8 terms; Hopper, Blackwell: 16 terms
+// Of a card; throws kUnsupported for a compute capability whose adder is not known, or that lacks the type.
+AdderClass adder_class(int compute_capability, DType factors);
+
+struct Strides {
+  std::int64_t row, col, batch;  // elements from one row, column, matrix to the next
+};
+
+struct TensorCoreParams {
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  AdderClass adder = AdderClass::kTuring;
+  DType factors = DType::kBF16;
+  const std::uint16_t* a = nullptr;
+  const std::uint16_t* b = nullptr;
+  Strides a_strides{}, b_strides{};
+  DType results = DType::kBF16;
+  void* d = nullptr;
+  Strides d_strides{};
+  float alpha = 1.0f, beta = 0.0f;
+  const void* c = nullptr;  // read when beta != 0; it may be D itself
+  Strides c_strides{};
+  const void* bias = nullptr;  // n values; excludes beta
+};
+
+void tensor_core(const TensorCoreParams& params);
+
+namespace ref {
+// The definition: one call of the scalar adder a group and output.
+void tensor_core(const TensorCoreParams& params);
+}  // namespace ref
+
+}  // namespace step_oracle::gemm

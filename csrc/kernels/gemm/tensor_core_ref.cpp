@@ -1,0 +1,62 @@
+#include <cstring>
+#include <vector>
+
+#include "csrc/kernels/arith/convert.h"
+#include "csrc/kernels/core/bits.h"
+#include "csrc/kernels/gemm/tensor_core.h"
+
+namespace step_oracle::gemm::ref {
+namespace {
+
+template <class Format>
+float chain(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
+  const Adder adder = p.adder == AdderClass::kTuring ? kAdderTuring : kAdderHopper;
+  float acc = 0.0f;
+  for (std::int64_t q = 0; q < p.k; q += adder.terms) {
+    const int terms = static_cast<int>(p.k - q < adder.terms ? p.k - q : adder.terms);
+    acc = dot_add<Format>(p.a + batch * p.a_strides.batch + i * p.a_strides.row + q * p.a_strides.col, p.a_strides.col,
+                          p.b + batch * p.b_strides.batch + q * p.b_strides.row + j * p.b_strides.col, p.b_strides.row,
+                          terms, acc, adder);
+  }
+  return acc;
+}
+
+float read(const void* from, DType type, std::int64_t index) {
+  if (type == DType::kF32) return static_cast<const float*>(from)[index];
+  const std::uint16_t h = static_cast<const std::uint16_t*>(from)[index];
+  return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
+}
+
+void write(void* to, DType type, std::int64_t index, float x) {
+  if (type == DType::kF32)
+    static_cast<float*>(to)[index] = canonical(x);
+  else
+    static_cast<std::uint16_t*>(to)[index] = type == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x);
+}
+
+std::int64_t offset(const Strides& s, std::int64_t batch, std::int64_t i, std::int64_t j) {
+  return batch * s.batch + i * s.row + j * s.col;
+}
+
+float output(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
+  const float acc = p.factors == DType::kBF16 ? chain<Bf16Format>(p, batch, i, j) : chain<Fp16Format>(p, batch, i, j);
+  if (p.bias) return fma(p.alpha, acc, read(p.bias, p.results, j));
+  if (p.beta == 0.0f) return p.alpha * acc;
+  const float product = p.beta * read(p.c, p.results, offset(p.c_strides, batch, i, j));
+  return fma(p.alpha, acc, product);
+}
+
+}  // namespace
+
+void tensor_core(const TensorCoreParams& p) {
+  std::vector<float> out;  // all outputs before the first store: C may be D
+  for (std::int64_t batch = 0; batch < p.batch; ++batch)
+    for (std::int64_t i = 0; i < p.m; ++i)
+      for (std::int64_t j = 0; j < p.n; ++j) out.push_back(output(p, batch, i, j));
+  const float* next = out.data();
+  for (std::int64_t batch = 0; batch < p.batch; ++batch)
+    for (std::int64_t i = 0; i < p.m; ++i)
+      for (std::int64_t j = 0; j < p.n; ++j) write(p.d, p.results, offset(p.d_strides, batch, i, j), *next++);
+}
+
+}  // namespace step_oracle::gemm::ref
