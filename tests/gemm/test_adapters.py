@@ -35,6 +35,12 @@ def same(actual: torch.Tensor, expected: np.ndarray) -> None:
     assert actual.cpu().numpy().astype(np.float32).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
+@pytest.fixture(autouse=True)
+def card():
+    with step_oracle.card("l4"):
+        yield
+
+
 @pytest.fixture
 def data():
     rng = np.random.default_rng(3)
@@ -110,8 +116,8 @@ def test_empty_sums_and_sizes():
 
 def test_refusals_name_the_op_and_the_remedy():
     x = torch.ones(2, 2, device=ORACLE)
-    with pytest.raises(NotImplementedError, match="mm.*Half"):
-        torch.mm(torch.ones(2, 2).half().to(ORACLE), torch.ones(2, 2).half().to(ORACLE))
+    with pytest.raises(NotImplementedError, match="mm.*Double"):
+        torch.mm(torch.ones(2, 2).double().to(ORACLE), torch.ones(2, 2).double().to(ORACLE))
     with pytest.raises(NotImplementedError, match="_addmm_activation"):
         torch._addmm_activation(x[0], x, x)
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
@@ -133,3 +139,54 @@ def test_tf32_is_refused_only_where_the_card_has_it():
             assert (x @ x).cpu().tolist() == [[2, 2], [2, 2]]
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def exponent_and_value(x: torch.Tensor) -> tuple[int, Fraction]:
+    """The exponent that the adder aligns by, and the exact value, of a finite factor."""
+    lowest = -126 if x.dtype == torch.bfloat16 else -14
+    value = Fraction(float(x))
+    return (max(int(np.frexp(float(x))[1]) - 1, lowest) if value else -1000), value
+
+
+def truncated_to(value: Fraction, place: Fraction) -> Fraction:
+    return Fraction(int(value / place)) * place  # int() truncates toward zero
+
+
+def tensor_core_chain(a: torch.Tensor, b: torch.Tensor, terms: int, bits: int) -> np.float32:
+    """One output: groups of `terms` products and the accumulator, aligned, truncated, summed, truncated to float32."""
+    acc = Fraction(0)
+    for k in range(0, len(a), terms):
+        parts = [(int(np.frexp(float(acc))[1]) - 1, acc)] if acc else []
+        for x, y in zip(a[k : k + terms], b[k : k + terms], strict=True):
+            (ex, vx), (ey, vy) = exponent_and_value(x), exponent_and_value(y)
+            if vx * vy:
+                parts.append((ex + ey, vx * vy))
+        if parts:
+            place = Fraction(2) ** (max(e for e, _ in parts) - bits)
+            total = sum(truncated_to(v, place) for _, v in parts)
+            scale = int(np.frexp(float(total))[1]) - 1
+            acc = truncated_to(total, Fraction(2) ** (scale - 23)) if total else Fraction(0)
+    return np.float32(float(acc))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("name", "terms", "bits"), [("l4", 8, 24), ("a100-pcie-40gb", 8, 24), ("h100-pcie", 16, 25)])
+def test_16_bit_products_take_the_adder_of_the_card(data, dtype, name, terms, bits):
+    a, b = torch.from_numpy(data(3, 37)).to(dtype), torch.from_numpy(data(37, 4)).to(dtype)
+    bias = torch.from_numpy(data(4)).to(dtype)
+    acc = torch.tensor([[tensor_core_chain(a[i], b[:, j], terms, bits) for j in range(4)] for i in range(3)])
+    with step_oracle.card(name):
+        x, y = a.to(ORACLE), b.to(ORACLE)
+        assert torch.equal((x @ y).cpu(), acc.to(dtype))
+        assert torch.equal(torch.addmm(bias.to(ORACLE), x, y).cpu(), (acc + bias.float()).to(dtype))
+        assert torch.equal(torch.bmm(x[None], y[None])[0].cpu(), acc.to(dtype))
+        assert torch.equal(torch.mv(x, y[:, 0].contiguous()).cpu(), acc[:, 0].to(dtype))
+
+
+def test_bfloat16_on_turing_is_refused():
+    with step_oracle.card("t4"):
+        x = torch.ones(2, 2).bfloat16().to(ORACLE)
+        with pytest.raises(NotImplementedError, match="7.5 has no bfloat16"):
+            x @ x
+        y = torch.ones(2, 2).half().to(ORACLE)
+        assert (y @ y).cpu().tolist() == [[2, 2], [2, 2]]
