@@ -5,6 +5,7 @@ import torch as _torch
 from . import _ops
 from . import device as _device
 from .cards import Card, card, get_card, set_card
+from .record import record
 from .replay import Divergence, ReplayReport, replay
 from .trace import Trace, diff, load
 
@@ -19,6 +20,7 @@ __all__ = [
     "diff",
     "get_card",
     "load",
+    "record",
     "replay",
     "set_card",
 ]

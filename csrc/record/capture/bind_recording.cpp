@@ -78,6 +78,7 @@ py::dict summary_of(const Summary& s) {
   d["storages"] = s.storages;
   d["file_bytes"] = s.file_bytes;
   d["seconds"] = s.seconds;
+  d["overhead_seconds"] = s.overhead_seconds;
   d["complete"] = s.complete;
   d["reason"] = s.reason;
   d["waits"] = s.waits;
@@ -249,9 +250,13 @@ void bind_recording(py::module_& m) {
       })
       .def("note", [](Recording& r, const std::string& text) { r.event(rec::EventKind::Note, text); }, NoGil())
       .def("step", [](Recording& r, bool end) { r.event(end ? rec::EventKind::StepEnd : rec::EventKind::StepBegin, ""); }, NoGil())
-      .def("loss", [](Recording& r, double value, const std::string& digest) {
-        r.event(rec::EventKind::Loss, digest, std::bit_cast<std::int64_t>(value));
-      }, NoGil())
+      .def("loss", [](Recording& r, const std::string& name, const py::object& t) {
+        const at::Tensor tensor = THPVariable_Unpack(t.ptr());
+        py::gil_scoped_release no_gil;
+        r.loss(name, tensor);
+      })
+      .def("module", &Recording::module)
+      .def("doubt_all", &Recording::doubt_all, NoGil())
       .def("incomplete", &Recording::incomplete, NoGil())
       .def("intern", [](Recording& r, const std::string& name) { return reinterpret_cast<std::uintptr_t>(r.intern(name)); })
       .def("enter", [](Recording& r, std::uintptr_t name) { r.enter_module(name_at(name)); })

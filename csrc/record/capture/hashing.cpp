@@ -113,6 +113,9 @@ Hold* hold_of(c10::StorageImpl& storage) {
 
 bool is_held(const c10::DataPtr& data) { return data.get_deleter() == &free_when_hashed; }
 
+void lock_holds() { holds().mutex.lock(); }
+void unlock_holds() { holds().mutex.unlock(); }
+
 Hashing::Hashing(Options options, KeepBytes keep) : options_(options), keep_(std::move(keep)) {
   for (int i = 0; i < options_.workers; ++i) threads_.emplace_back([this] { work(); });
 }

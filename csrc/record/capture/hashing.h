@@ -52,6 +52,10 @@ Hold* hold_of(c10::StorageImpl& storage);
 // Whether the allocation is held: false for one that took a held one's address.
 bool is_held(const c10::DataPtr& data);
 
+// Round fork(), so that the child does not find the table locked.
+void lock_holds();
+void unlock_holds();
+
 class Slot {
  public:
   bool ready() const { return state_.load(std::memory_order_acquire) == kReady; }

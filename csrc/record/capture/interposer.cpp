@@ -1,6 +1,7 @@
 #include "csrc/record/capture/interposer.h"
 
 #include <ATen/record_function.h>
+#include <pthread.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -44,6 +45,7 @@ void every_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     return op.redispatchBoxed(next, stack);
   }
   const OpInfo& info = info_of(op);
+  if (info.passive) return op.redispatchBoxed(next, stack);
   if (info.composite && decomposes_below(op, next)) return op.redispatchBoxed(next, stack);
   const c10::impl::ExcludeDispatchKeyGuard once(kKey);  // what a kernel calls is the kernel's business
   inside.recording->run(op, info, next, stack);
@@ -58,6 +60,16 @@ std::unique_ptr<at::ObserverContext> watch_threads(const at::RecordFunction& f) 
   return nullptr;
 }
 
+// A forked child has none of the recording's threads: it records nothing, and leaves the recording alone.
+void in_child() {
+  g_running.store(nullptr);
+  new std::shared_ptr<Recording>(g_owner);  // never destroyed: its threads are not here to be joined
+  g_owner.reset();
+  g_inside.store(0);
+  unlock_holds();
+  g_mutex.unlock();
+}
+
 }  // namespace
 
 void install() {
@@ -65,6 +77,7 @@ void install() {
   static std::unique_ptr<torch::Library>& library = *new std::unique_ptr<torch::Library>;  // never taken away again
   std::lock_guard lock(mutex);
   if (library) return;
+  pthread_atfork([] { g_mutex.lock(); lock_holds(); }, [] { unlock_holds(); g_mutex.unlock(); }, in_child);
   try {
     auto l = std::make_unique<torch::Library>(torch::Library::IMPL, "_", std::make_optional(kKey), __FILE__, __LINE__);
     l->fallback(torch::CppFunction::makeFromBoxedFunction<&every_op>());

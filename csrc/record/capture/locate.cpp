@@ -39,6 +39,11 @@ void Recording::leave_module(const std::string* name) {
     if (place.modules[i] == name) return place.modules.resize(i);
 }
 
+std::string Recording::module() const {
+  const auto& place = thread_place();
+  return place.session == session_ && !place.modules.empty() ? *place.modules.back() : std::string();
+}
+
 const std::string* Recording::intern(const std::string& name) {
   const Locked lock(mutex_);
   return &*strings_.insert(name).first;

@@ -101,6 +101,7 @@ std::unique_ptr<OpInfo> make(const c10::OperatorHandle& op) {
   for (const auto& u : kUndeclared)
     if (u.name == info->name) mark(u.first, u.count);
   const std::string_view name = info->name;
+  info->passive = name.starts_with("profiler::");
   if (name.starts_with("c10d::")) {
     info->collective = true;
     bool known = false;

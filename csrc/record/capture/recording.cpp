@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "csrc/record/capture/recording_call.h"
 
 namespace step_oracle::capture {
@@ -54,7 +56,9 @@ Recording::~Recording() = default;
 
 void Recording::run(const c10::OperatorHandle& op, const OpInfo& info, c10::DispatchKeySet next,
                     torch::jit::Stack* stack) {
-  Call call{op, info, stack};
+  using Clock = std::chrono::steady_clock;
+  const auto entered = Clock::now();
+  Call call(op, info, stack);
   call.record = std::make_unique<rec::OpT>();
   read_arguments(call);
   if (call.has_meta && !call.has_real) {  // FakeTensor's own work, or tensors without bytes
@@ -69,8 +73,11 @@ void Recording::run(const c10::OperatorHandle& op, const OpInfo& info, c10::Disp
   look_up_generator(call);
   find_completed(call);
   begin(call);
+  const auto begun = Clock::now();
+  auto ended = begun;
   try {
     op.redispatchBoxed(next, stack);
+    ended = Clock::now();
   } catch (const std::exception& e) {
     const std::string text = e.what();
     finish(call, text.substr(0, text.find('\n')).c_str());
@@ -80,6 +87,8 @@ void Recording::run(const c10::OperatorHandle& op, const OpInfo& info, c10::Disp
     throw;
   }
   finish(call, nullptr);
+  overhead_ns_.fetch_add(std::chrono::nanoseconds((begun - entered) + (Clock::now() - ended)).count(),
+                         std::memory_order_relaxed);
 }
 
 void Recording::begin(Call& call) {
@@ -386,6 +395,10 @@ void Recording::names(rec::Moment moment, const std::vector<Named>& entries) {
       StorageState* s = describe(entry.tensor, *name->tensor, tickets_.load(), false);
       const bool keep = start ? options_.keep != Keep::kDigests && s != nullptr && !s->kept : options_.keep == Keep::kAll;
       auto& state = start ? name->tensor->before_state : name->tensor->after_state;
+      if (start && s != nullptr && s->version > 0) {  // a name learnt late: what it held at the start is gone
+        names.entries.push_back(std::move(name));
+        continue;
+      }
       state = ask(blanks, names.entries.size(), start ? Blank::kBefore : Blank::kAfter, entry.tensor, s, keep);
     } else if (entry.value) {
       name->value = entry.value->isInt() ? rec::int_value(entry.value->toInt()) : rec::float_value(entry.value->toDouble());
@@ -402,6 +415,26 @@ void Recording::know_all() {
   });
 }
 
+void Recording::doubt_all() {
+  const Locked lock(mutex_);
+  storages_.each([](StorageState& s) {
+    ++s.version;
+    s.filled = true;
+    s.digests.clear();
+  });
+}
+
+void Recording::loss(const std::string& name, const at::Tensor& t) {
+  std::int64_t value = 0;
+  if (!is_wrapper(t) && !t.is_meta() && t.layout() == at::kStrided) {
+    const OwnCalls own;
+    value = std::bit_cast<std::int64_t>(on_host(t.detach()).item().toDouble());
+  }
+  Named named{name, rec::NameRole::Loss, t, {}};
+  names(rec::Moment::End, {named});
+  event(rec::EventKind::Loss, name, value);
+}
+
 Summary Recording::summary() const {
   Summary s;
   s.ops = recorded_.load();
@@ -412,6 +445,7 @@ Summary Recording::summary() const {
   s.storages = storages_.count();
   s.file_bytes = sink_->bytes();
   s.seconds = stopped_ ? seconds_ : std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
+  s.overhead_seconds = static_cast<double>(overhead_ns_.load()) * 1e-9;
   s.complete = reason_.empty();
   s.reason = reason_;
   return s;

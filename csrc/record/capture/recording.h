@@ -43,6 +43,7 @@ struct Named {
 struct Summary {
   std::uint64_t ops = 0, digests = 0, hashed = 0, storages = 0, file_bytes = 0, fakes = 0, waits = 0;
   double seconds = 0;
+  double overhead_seconds = 0;  // of it, the recorder's, on the threads that ran ops
   bool complete = true;
   std::string reason;
 };
@@ -77,6 +78,12 @@ class Recording {
   Sink& sink() { return *sink_; }
   // Returns when every pending digest is known: for memory that is about to change in a way that no op shows.
   void know_all();
+  // Memory may have changed in ways that no op showed: nothing that was known of it holds.
+  void doubt_all();
+  // A scalar that backward is called on.
+  void loss(const std::string& name, const at::Tensor& t);
+  // The module that the calling thread is in; empty outside.
+  std::string module() const;
 
  private:
   struct Use;
@@ -127,6 +134,7 @@ class Recording {
   std::atomic<std::uint64_t> recorded_{0}, fakes_{0}, waits_{0};
   std::atomic<int> in_optimizer_{0}, creating_graph_{0};
   std::atomic<std::uint32_t> threads_{0};
+  std::atomic<std::int64_t> overhead_ns_{0};
   std::atomic<int> flights_pending_{0};
   std::vector<std::shared_ptr<InFlight>> flights_;
   // (thread << 48) ^ autograd's number -> the module of the op that owns it (null: none)

@@ -21,6 +21,8 @@ struct Recording::Use {
 };
 
 struct Recording::Call {
+  Call(const c10::OperatorHandle& o, const OpInfo& i, torch::jit::Stack* s) : op(o), info(i), stack(s) {}
+
   const c10::OperatorHandle& op;
   const OpInfo& info;
   torch::jit::Stack* stack;
