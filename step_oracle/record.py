@@ -41,17 +41,19 @@ class record:
         self,
         path: str | os.PathLike[str] | None,
         keep: Keep = "digests",
-        model: torch.nn.Module | None = None,
+        model: torch.nn.Module | Iterable[torch.nn.Module] | None = None,
         optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
         *,
         allow_incomplete: bool = False,
         paranoid: bool = False,
         digests: bool = True,
+        watch_optimizers: bool = True,  # False: the caller tells by step_begins() and step_ends()
     ) -> None:
         self.path = None if path is None else os.fspath(path)  # None: into memory, for tests
         self._keep, self._paranoid, self._digests = keep, paranoid, digests
         self._allow_incomplete = allow_incomplete
-        self._model = model
+        self._models = [model] if isinstance(model, torch.nn.Module) else list(model or [])
+        self._watch_optimizers = watch_optimizers
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or [])
         self._optimizers: list[torch.optim.Optimizer] = optimizers
         self._given = bool(optimizers)
@@ -86,16 +88,18 @@ class record:
         self._paths = record_hooks.ModulePaths(self._recording, self._found_root)
         enter = self._hooks.enter_context
         try:
-            if self._model is not None:
-                self._paths.add_root(self._model)
+            for model in self._models:
+                self._paths.add_root(model)
             if self._given:
                 self._recording.names(False, self._optimizer_names(self._optimizers))
             enter(self._paths.hooked())
-            enter(record_hooks.optimizer_steps(self._step_begins, self._step_ends))
+            if self._watch_optimizers:
+                enter(record_hooks.optimizer_steps(self.step_begins, self.step_ends))
             enter(record_hooks.backward_calls(self._recording, self._loss))
             enter(record_hooks.new_threads())
             enter(record_hooks.loader_workers(self._loader_used))
             enter(record_hooks.inductor_calls(self._inductor))
+            self._recording.step(False)
             self._recording.start()
         except BaseException:
             self._hooks.close()
@@ -188,10 +192,9 @@ class record:
         self._recording.names(True, self._optimizer_names(self._optimizers))
 
     def _device(self) -> str:
-        if self._model is not None:
-            kinds = {p.device.type for p in self._model.parameters()} - {"meta"}
-            if len(kinds) == 1:
-                return kinds.pop()
+        kinds = {p.device.type for model in self._models for p in model.parameters()} - {"meta"}
+        if len(kinds) == 1:
+            return kinds.pop()
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             return "cuda"
         from . import device
@@ -200,14 +203,15 @@ class record:
 
     # --- what the hooks tell ------------------------------------------------------------------------------------------
 
-    def _step_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        if optimizer not in self._optimizers:
+    def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        if not any(o is optimizer for o in self._optimizers):
             self._optimizers.append(optimizer)
             self._recording.names(False, self._optimizer_names([optimizer]))
         self._recording.optimizer(True)
 
-    def _step_ends(self, optimizer: torch.optim.Optimizer) -> None:
+    def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
         self._recording.optimizer(False)
+        self._recording.step(True)
 
     def _loss(self, loss: torch.Tensor) -> None:
         name = "loss" if self._losses == 0 else f"loss.{self._losses}"

@@ -17,7 +17,7 @@ void each_run(const Geometry& g, F&& f) {
   const std::int64_t run = (inner_run ? g.sizes.back() : 1) * g.itemsize;
   const std::size_t dims = g.sizes.size() - (inner_run ? 1 : 0);
   if (run == 0 || g.bytes / run > kMostRuns) return f(g.low, g.high);
-  c10::SmallVector<std::int64_t, 6> at(dims, 0);
+  std::vector<std::int64_t> at(dims, 0);
   std::int64_t position = g.first;
   while (true) {
     f(position, position + run);
