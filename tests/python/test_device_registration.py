@@ -73,12 +73,13 @@ def test_default_card_is_said_once() -> None:
     assert done.returncode == 0 and done.stderr.count("no card was chosen: device 'oracle' is h100-sxm") == 1
 
 
-@pytest.mark.parametrize("use", ["torch.empty(2, device='oracle')", "torch.ones(2).to('oracle')", "torch.oracle.init()"])
+@pytest.mark.parametrize("use", ["torch.empty(2, device='oracle')", "w.to('oracle')", "torch.oracle.init()"])
 def test_first_use_loads_and_keeps_an_earlier_seed(use: str) -> None:
     run_ok(f"""
         import torch, step_oracle, warnings
         warnings.simplefilter("ignore")
         torch.manual_seed(41)
+        w = torch.ones(2)
         {use}
         assert torch.oracle.initial_seed() == 41
     """)
