@@ -87,6 +87,7 @@ struct AccumulateParams {
   const std::int64_t* index;  // n, in range
   const void* values;         // n x width, contiguous
   void* dest;                 // dest_rows x width, contiguous
+  bool one_by_one = false;    // any width: each value onto the destination, as an atomic addition does
 };
 void accumulate(const AccumulateParams& params);
 

@@ -96,7 +96,7 @@ void summed_first(const AccumulateParams& p, const Segments& s, std::int64_t seg
 template <class T>
 void accumulate_typed(const AccumulateParams& p, const Segments& s, std::int64_t begin, std::int64_t end) {
   for (std::int64_t segment = begin; segment < end; ++segment)
-    p.width > kWarp ? one_by_one<T>(p, s, segment) : summed_first<T>(p, s, segment);
+    p.width > kWarp || p.one_by_one ? one_by_one<T>(p, s, segment) : summed_first<T>(p, s, segment);
 }
 
 template <class U>

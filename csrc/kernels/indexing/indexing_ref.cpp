@@ -84,7 +84,7 @@ void put(const AccumulateParams& p) {
     for (std::int64_t f = 0; f < p.width; ++f) {
       T& dest = static_cast<T*>(p.dest)[at(begin) * p.width + f];
       const auto value = [&](std::int64_t i) { return widen(static_cast<const T*>(p.values)[order[static_cast<std::size_t>(i)] * p.width + f]); };
-      if (p.width > 32) {
+      if (p.width > 32 || p.one_by_one) {
         for (std::int64_t i = begin; i < end; ++i) dest = narrow<T>(canonical(widen(dest) + value(i)));
         continue;
       }

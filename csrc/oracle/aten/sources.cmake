@@ -15,6 +15,7 @@ set(ORACLE_ATEN_SOURCES
   norm.cpp
   optimizer.cpp
   pointwise.cpp
+  races.cpp
   random.cpp
   reduce.cpp
   sdpa.cpp

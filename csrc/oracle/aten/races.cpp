@@ -1,0 +1,22 @@
+#include "csrc/oracle/aten/races.h"
+
+#include "csrc/oracle/aten/adapter.h"
+
+namespace step_oracle::aten {
+namespace {
+thread_local RaceHandler handler_of_thread = nullptr;
+}
+
+RaceHandler set_race_handler(RaceHandler handler) {
+  const RaceHandler before = handler_of_thread;
+  handler_of_thread = handler;
+  return before;
+}
+
+void on_race(std::string_view op, std::string_view why, std::string_view remedy) {
+  if (numeric_switches().deterministic) return;
+  if (handler_of_thread && handler_of_thread({std::string(op), std::string(why), std::string(remedy)})) return;
+  refuse(op, why, remedy);
+}
+
+}  // namespace step_oracle::aten
