@@ -42,29 +42,37 @@ align::Pairs align_ops(const Trace& a, const Trace& b) {
   return with_places.size() * 10 >= names_only.size() * 9 ? with_places : names_only;
 }
 
-// Two names that share a storage in one trace and not in the other.
+// Two names that share a storage in one trace and not in the other. Gradients tell tied parameters from two parameters
+// over one storage.
 void alias_of_names(const Trace& a, const Trace& b, bool shared_in_a, TraceDiff& out, std::set<diff_state::Key>& told) {
+  using List = const std::vector<rec::NameT>&;
+  const auto look = [&](List one, List other) {
+    std::unordered_map<std::string, diff_state::Key> there;
+    for (const auto& n : other)
+      if (n.tensor && n.tensor->storage) there.emplace(n.name, diff_state::key_of(*n.tensor));
+    std::map<diff_state::Key, const rec::NameT*> owner;
+    for (const auto& n : one) {
+      if (!n.tensor || !n.tensor->storage) continue;
+      const auto key = diff_state::key_of(*n.tensor);
+      const auto [at, fresh] = owner.emplace(key, &n);
+      if (fresh || !there.contains(n.name) || !there.contains(at->second->name)) continue;
+      if (there.at(n.name) == there.at(at->second->name)) continue;
+      TraceDivergence d;
+      d.input = n.name;
+      d.kind = "alias";
+      d.cause = fmt::format("alias: {} and {} share a storage in {} and not in {}.", at->second->name, n.name,
+                            shared_in_a ? "a" : "b", shared_in_a ? "b" : "a");
+      if (n.role == rec::NameRole::Gradient)
+        d.cause += " The parameters are tied in the one, and two parameters in the other.";
+      d.expected = shared_in_a ? "one storage" : "two storages";
+      d.actual = shared_in_a ? "two storages" : "one storage";
+      out.roots.push_back(std::move(d));
+      told.insert(shared_in_a ? key : there.at(n.name));
+    }
+  };
   const Trace &one = shared_in_a ? a : b, &other = shared_in_a ? b : a;
-  std::unordered_map<std::string, diff_state::Key> there;
-  for (const auto& n : other.names_start)
-    if (n.tensor && n.tensor->storage) there.emplace(n.name, diff_state::key_of(*n.tensor));
-  std::map<diff_state::Key, const rec::NameT*> owner;
-  for (const auto& n : one.names_start) {
-    if (!n.tensor || !n.tensor->storage) continue;
-    const auto key = diff_state::key_of(*n.tensor);
-    const auto [at, fresh] = owner.emplace(key, &n);
-    if (fresh || !there.contains(n.name) || !there.contains(at->second->name)) continue;
-    if (there.at(n.name) == there.at(at->second->name)) continue;
-    TraceDivergence d;
-    d.input = n.name;
-    d.kind = "alias";
-    d.cause = fmt::format("alias: {} and {} share a storage in {} and not in {}.", at->second->name, n.name,
-                          shared_in_a ? "a" : "b", shared_in_a ? "b" : "a");
-    d.expected = shared_in_a ? "one storage" : "two storages";
-    d.actual = shared_in_a ? "two storages" : "one storage";
-    out.roots.push_back(std::move(d));
-    told.insert(shared_in_a ? key : there.at(n.name));
-  }
+  look(one.names_start, other.names_start);
+  if (out.roots.empty()) look(one.names_end, other.names_end);
 }
 
 std::string value_text(const rec::ValueT& v) {

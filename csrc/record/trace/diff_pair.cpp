@@ -130,7 +130,7 @@ void PairWalk::alone(diff_state::Walk& side, std::size_t i) {
     if (!t->created) taint = std::max(taint, side.of(*t).taint);
   for (const auto& t : op.tensors) {
     auto& m = side.memory[key_of(*t)];
-    m.touched_alone = true;
+    m.cut_otherwise = true;
     if (!is_written(op, *t)) continue;
     m.writer = static_cast<std::int64_t>(i);
     m.taint = std::max(m.taint, taint);
@@ -218,9 +218,8 @@ void PairWalk::entered_data(Current& c, std::size_t k, const std::string& differ
   if (told_data_.contains({key_of(ta), key_of(tb)})) return;  // knock-on of what is reported already
   const auto *sa = a_.trace.storage(ta.storage, ta.generation), *sb = b_.trace.storage(tb.storage, tb.generation);
   const bool known = sa && sb && sa->init.state == rec::DigestState::Known && sb->init.state == rec::DigestState::Known;
-  const bool same_memory = known && sa->init.digest == sb->init.digest && ta.dtype == tb.dtype;
-  const bool cut_alone = !known && (a_.of(ta).touched_alone || b_.of(tb).touched_alone) && ta.sizes != tb.sizes;
-  if (same_memory || cut_alone) {
+  const bool same_memory = known ? sa->init.digest == sb->init.digest : ta.sizes != tb.sizes;
+  if (same_memory && (a_.of(ta).cut_otherwise || b_.of(tb).cut_otherwise)) {
     d.kind = "program";
     d.cause = fmt::format("program: the data that enter are the same, and this op gets another part or view of them ({}); no "
                           "kernel is to blame.", difference);
@@ -404,6 +403,12 @@ void PairWalk::settle(Current& c) {
       if (differs || (!compared && c.input_differs)) m.taint = Taint::kDiffers;
     }
   };
+  for (std::size_t k = 0; k < std::min(c.oa.tensors.size(), c.ob.tensors.size()); ++k) {
+    const auto &ta = *c.oa.tensors[k], &tb = *c.ob.tensors[k];
+    if (!ta.created || (ta.sizes == tb.sizes && ta.dtype == tb.dtype)) continue;
+    if (is_view(c.oa, ta)) a_.memory[key_of(ta)].cut_otherwise = true;
+    if (is_view(c.ob, tb)) b_.memory[key_of(tb)].cut_otherwise = true;
+  }
   mark(a_, c.oa, c.i);
   mark(b_, c.ob, c.j);
   if (!c.rooted && differs) ++out_.knock_on;

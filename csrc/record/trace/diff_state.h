@@ -23,7 +23,7 @@ enum class Taint : std::uint8_t {
 struct Memory {
   std::int64_t writer = -1;  // op
   Taint taint = Taint::kNone;
-  bool touched_alone = false;  // by an op that only this trace has
+  bool cut_otherwise = false;  // a recorded op made a view of it that the other trace has not, or has in another shape
 };
 
 struct Generator {
