@@ -13,9 +13,7 @@ namespace {
 
 const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
-void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == at::kStrided, "oracle: a virtual card has strided tensors only, not ",
-                              *layout, ". Make the tensor dense.");
+void check_pinned(std::optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
 }
 
@@ -31,7 +29,7 @@ at::Tensor finish(at::Tensor t) {
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pin_memory,
                  std::optional<at::MemoryFormat> format) {
-  check_options(layout, pin_memory);
+  check_pinned(pin_memory);
   const c10::DeviceGuard guard(c10::device_or_default(device));
   return finish(at::detail::empty_generic(size, device::allocator(), kKeys, c10::dtype_or_default(dtype), format));
 }
@@ -39,7 +37,7 @@ at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std:
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout> layout, std::optional<at::Device> device,
                          std::optional<bool> pin_memory) {
-  check_options(layout, pin_memory);
+  check_pinned(pin_memory);
   const c10::DeviceGuard guard(c10::device_or_default(device));
   return finish(
       at::detail::empty_strided_generic(size, stride, device::allocator(), kKeys, c10::dtype_or_default(dtype)));
@@ -73,11 +71,9 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
 at::Tensor& zero_(at::Tensor& self) { return fill_scalar(self, 0); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("empty.memory_format", SO_ADAPTER(empty));
-  m.impl("empty_strided", SO_ADAPTER(empty_strided));
-  m.impl("fill_.Scalar", SO_ADAPTER(fill_scalar));
-  m.impl("fill_.Tensor", SO_ADAPTER_ANY_DEVICE(fill_tensor));
-  m.impl("zero_", SO_ADAPTER(zero_));
+#define SO_OP(name, fn, klass) m.impl(name, SO_ADAPTER(fn));
+#include "csrc/oracle/ops/factory.inc"
+#undef SO_OP
 }
 
 }  // namespace

@@ -63,11 +63,11 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
               "oracle: only strided tensors are copied, not ", self.layout(), " to ", dst.layout());
   const at::Tensor src = self.sizes() == dst.sizes() ? self : self.expand(dst.sizes());
   at::assert_no_internal_overlap(dst);
-  if (src.device() == dst.device()) {
+  if (src.scalar_type() == dst.scalar_type()) {
     at::assert_no_partial_overlap(dst, src);
-    copy_on_card(src, dst);
-  } else if (src.scalar_type() == dst.scalar_type()) {
     move(src, dst);
+  } else if (src.device() == dst.device()) {
+    copy_on_card(src, dst);
   } else if (is_oracle(dst) || non_blocking) {
     move(src.to(dst.scalar_type()), dst);
   } else {
@@ -88,11 +88,10 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_copy_from", SO_ADAPTER_ANY_DEVICE(copy_from));
-  m.impl("_copy_from_and_resize", SO_ADAPTER_ANY_DEVICE(copy_from_and_resize));
-  m.impl("_local_scalar_dense", SO_ADAPTER(local_scalar_dense));
+#define SO_OP(name, fn, klass) m.impl(name, SO_ADAPTER_ANY_DEVICE(fn));
+#include "csrc/oracle/ops/transfer.inc"
+#undef SO_OP
 }
 
 }  // namespace
-
 }  // namespace step_oracle::aten

@@ -51,17 +51,9 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("as_strided", SO_ADAPTER(as_strided));
-  m.impl("view", SO_ADAPTER(view));
-  m.impl("_reshape_alias", SO_ADAPTER(reshape_alias));
-  m.impl("unfold", SO_ADAPTER(unfold));
-  m.impl("resize_", SO_ADAPTER(resize_));
-  m.impl("set_.source_Storage_storage_offset", SO_ADAPTER(set_storage_offset));
-  m.impl("set_.source_Storage", SO_ADAPTER(set_storage));
-  m.impl("set_.source_Tensor", SO_ADAPTER(set_tensor));
-  m.impl("set_", SO_ADAPTER(set_empty));
-  m.impl("is_set_to", SO_ADAPTER(is_set_to));
-  m.impl("record_stream", SO_ADAPTER(record_stream));
+#define SO_OP(name, fn, klass) m.impl(name, SO_ADAPTER(fn));
+#include "csrc/oracle/ops/views.inc"
+#undef SO_OP
   m.impl("_has_compatible_shallow_copy_type", SO_ADAPTER_ANY_DEVICE(has_compatible_shallow_copy_type));
 }
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {

@@ -79,5 +79,12 @@ void bind_device(py::module_& m) {
   m.def("empty_cache", &device::empty_cache);
   m.def("forked", &device::forked);
   m.def("stop_autograd", &stop_autograd);
+  m.def("ops", [] {
+    py::list out;
+#define SO_OP(name, fn, klass) out.append(py::make_tuple(name, klass));
+#include "csrc/oracle/ops.inc"
+#undef SO_OP
+    return out;
+  });
   torch::utils::register_fork_handler_for_device_init(device::kOracle);
 }
