@@ -30,7 +30,7 @@ TORCH_FREE = {"kernels", "record/trace", "oracle/plan"}
 
 def layer_of(path: str) -> str:
     parts = path.removeprefix("csrc/").split("/")
-    return "kernels" if parts[0] == "kernels" else "/".join(parts[:2])
+    return "kernels" if parts[0] == "kernels" else "/".join(parts[:2]).removesuffix(".inc")
 
 
 def sources() -> list[pathlib.Path]:
