@@ -90,21 +90,39 @@ TEST(Copy, EveryPairOfTypes) {
   std::printf("%d pairs\n", pairs);
 }
 
-TEST(Copy, TransposedMatrix) {
-  std::vector<float> in(70 * 33), out(70 * 33);
-  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i);
-  Loop loop;
-  loop.ndim = 2;
-  loop.shape[0] = 33, loop.shape[1] = 70;
-  loop.operands = 2;
-  loop.operand[0] = {out.data(), DType::kF32, {4, 33 * 4}};
-  loop.operand[1] = {in.data(), DType::kF32, {70 * 4, 4}};
-  test::for_each_isa_and_threads([&] {
-    std::fill(out.begin(), out.end(), -1.0f);
-    copy(loop);
-    for (int i = 0; i < 70; ++i)
-      for (int j = 0; j < 33; ++j) ASSERT_EQ(out[static_cast<std::size_t>(i * 33 + j)], in[static_cast<std::size_t>(j * 70 + i)]);
-  });
+// Permuted copies of three dimensions, some of which are matrices worth tiling.
+TEST(Copy, PermutedDimensions) {
+  std::mt19937_64 gen(25);
+  for (const DType type : {DType::kBool, DType::kBF16, DType::kF32, DType::kI64})
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      std::int64_t shape[3];
+      for (auto& s : shape) s = 1 + static_cast<std::int64_t>(gen() % (repeat % 2 ? 80 : 12));
+      const auto size = static_cast<std::int64_t>(size_of(type));
+      std::vector<char> in(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * size)), out(in.size());
+      for (auto& c : in) c = static_cast<char>(gen() & 1);
+      Loop loop;
+      loop.ndim = 3;
+      loop.operands = 2;
+      int order[3] = {0, 1, 2};
+      std::shuffle(order, order + 3, gen);
+      std::int64_t dense = size, permuted = size;
+      loop.operand[0].data = out.data(), loop.operand[0].dtype = type;
+      loop.operand[1].data = in.data(), loop.operand[1].dtype = type;
+      for (int d = 0; d < 3; ++d) {
+        loop.shape[d] = shape[d];
+        loop.operand[0].stride[d] = dense;
+        dense *= shape[d];
+        loop.operand[1].stride[order[d]] = permuted;
+        permuted *= shape[order[d]];
+      }
+      ref::copy(loop);
+      const std::vector<char> want = out;
+      test::for_each_isa_and_threads([&] {
+        std::fill(out.begin(), out.end(), 7);
+        copy(loop);
+        EXPECT_SAME_BYTES(want.data(), out.data(), static_cast<std::int64_t>(out.size()));
+      });
+    }
 }
 
 TEST(Select, ByMask) {

@@ -49,6 +49,39 @@ void move_run(const PointwiseBody& body, int log2, char* const* data, const std:
   }
 }
 
+// The dimension along which the input is contiguous while the output is so along dimension 0; 0 when there is none.
+int transposed_dim(const Loop& loop) {
+  constexpr std::int64_t kWorthwhile = 8;  // shorter sides gain nothing from tiles
+  const auto size = static_cast<std::int64_t>(size_of(loop.operand[0].dtype));
+  if (loop.operand[0].stride[0] != size || loop.shape[0] < kWorthwhile) return 0;
+  for (int d = 1; d < loop.ndim; ++d)
+    if (loop.operand[1].stride[d] == size && loop.shape[d] >= kWorthwhile) return d;
+  return 0;
+}
+
+// Same type; dimensions 0 and d are a matrix and its transpose, the others a batch.
+void copy_transposed(const PointwiseBody& body, const Loop& loop, int d, int log2) {
+  constexpr std::int64_t kRows = 64;
+  Loop batch = loop;  // one index a strip of kRows rows of the output
+  const std::int64_t strips = (loop.shape[d] + kRows - 1) / kRows, cols = loop.shape[0];
+  batch.shape[0] = 1;
+  batch.shape[d] = strips;
+  for (int k = 0; k < 2; ++k) batch.operand[k].stride[d] *= kRows;
+  parallel_for(batch.numel(), std::max<std::int64_t>(1, kGrain / (kRows * cols)), [&](std::int64_t begin, std::int64_t end) {
+    char* data[kMaxOperands];
+    for (std::int64_t i = begin; i < end; ++i) {
+      locate(batch, i, data);
+      std::int64_t rest = i, strip = 0;
+      for (int dim = 0; dim <= d; ++dim) {
+        strip = rest % batch.shape[dim];
+        rest /= batch.shape[dim];
+      }
+      const std::int64_t rows = std::min(kRows, loop.shape[d] - strip * kRows);
+      body.transpose[log2](data[1], loop.operand[1].stride[0], data[0], loop.operand[0].stride[d], rows, cols);
+    }
+  });
+}
+
 void require_operands(const Loop& loop, int wanted, const char* what) {
   if (loop.operands != wanted)
     throw Error(ErrorKind::kInternal, fmt::format("{}: {} operands; it takes {}", what, loop.operands, wanted));
@@ -61,6 +94,10 @@ void copy(const Loop& loop, std::uint16_t bf16_nan) {
   const auto& body = SO_BODY(pointwise_body);
   const bool same = loop.operand[0].dtype == loop.operand[1].dtype;
   const int log2 = log2_size(loop.operand[0].dtype);
+  if (same && loop.numel() > 0) {
+    const Loop dense = coalesced(loop);
+    if (const int d = transposed_dim(dense); d != 0) return copy_transposed(body, dense, d, log2);
+  }
   for_each_run(loop, [&](char* const* data, const std::int64_t* stride, std::int64_t n) {
     if (same) move_run(body, log2, data, stride, n);
     else convert_run(body, loop, data, stride, n, bf16_nan);

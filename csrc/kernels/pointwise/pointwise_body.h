@@ -42,6 +42,9 @@ struct PointwiseBody {
   void (*gather[4])(const void* in, std::int64_t stride, void* out, std::int64_t n);
   void (*scatter[4])(const void* in, void* out, std::int64_t stride, std::int64_t n);
   void (*move[4])(const void* in, std::int64_t in_stride, void* out, std::int64_t out_stride, std::int64_t n);
+  // out[r][c] = in[c][r]: out has rows of contiguous elements, in has contiguous columns.
+  void (*transpose[4])(const void* in, std::int64_t in_stride, void* out, std::int64_t out_stride, std::int64_t rows,
+                       std::int64_t cols);
   void (*select[4])(char* const* data, const std::int64_t* stride, std::int64_t n);
   void (*arange_f32)(float* out, std::int64_t begin, std::int64_t n, float start, float step);
 };

@@ -38,9 +38,11 @@ template <class T> struct Result<Kind::test, T> {
   static Bool of(bool v) { return Bool{v}; }
 };
 
-// In place is allowed (out is one of the inputs), partial overlap is not: ivdep holds.
+// In place is allowed (out is one of the inputs), partial overlap is not: ivdep holds. A call left in the loop would
+// keep it from vectorising: flatten inlines all of them.
 #define SO_MAP(name, domain, inputs, kind, ...)                                                            \
   template <class Round>                                                                                   \
+  [[gnu::flatten]]                                                                                         \
   void map_##name##_##domain(void* out, const void* const* in, std::int64_t n, const Scalars& scalars) {   \
     using S = Space<Domain::domain>;                                                                       \
     using T = S::T;                                                                                        \
@@ -124,6 +126,21 @@ void move(const void* in, std::int64_t in_stride, void* out, std::int64_t out_st
   for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<U*>(y + i * out_stride) = *reinterpret_cast<const U*>(x + i * in_stride);
 }
 
+// In tiles, so that the lines of both sides stay in the first cache while they are used.
+template <class U>
+void transpose(const void* in, std::int64_t in_stride, void* out, std::int64_t out_stride, std::int64_t rows, std::int64_t cols) {
+  constexpr std::int64_t kTile = 32;
+  for (std::int64_t r0 = 0; r0 < rows; r0 += kTile)
+    for (std::int64_t c0 = 0; c0 < cols; c0 += kTile) {
+      const std::int64_t r1 = r0 + kTile < rows ? r0 + kTile : rows, c1 = c0 + kTile < cols ? c0 + kTile : cols;
+      for (std::int64_t r = r0; r < r1; ++r) {
+        U* to = reinterpret_cast<U*>(static_cast<char*>(out) + r * out_stride);
+        const char* from = static_cast<const char*>(in) + r * static_cast<std::int64_t>(sizeof(U));
+        for (std::int64_t c = c0; c < c1; ++c) to[c] = *reinterpret_cast<const U*>(from + c * in_stride);
+      }
+    }
+}
+
 template <class U>
 void select_contiguous(U* out, const std::uint8_t* mask, const U* a, const U* b, std::int64_t n) {
   _Pragma("GCC ivdep") for (std::int64_t i = 0; i < n; ++i) out[i] = mask[i] != 0 ? a[i] : b[i];
@@ -157,6 +174,7 @@ const PointwiseBody pointwise_body = {
     {&gather<std::uint8_t>, &gather<std::uint16_t>, &gather<std::uint32_t>, &gather<std::uint64_t>},
     {&scatter<std::uint8_t>, &scatter<std::uint16_t>, &scatter<std::uint32_t>, &scatter<std::uint64_t>},
     {&move<std::uint8_t>, &move<std::uint16_t>, &move<std::uint32_t>, &move<std::uint64_t>},
+    {&transpose<std::uint8_t>, &transpose<std::uint16_t>, &transpose<std::uint32_t>, &transpose<std::uint64_t>},
     {&select<std::uint8_t>, &select<std::uint16_t>, &select<std::uint32_t>, &select<std::uint64_t>},
     &arange_f32,
 };
