@@ -62,8 +62,13 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Listed:
 
 
 def comparable(phase: str, names: list[str]) -> list[str]:
-    """Without what only fake tensors or torch's profiler add."""
-    dropped = r"prim\.device|profiler\." + (r"|aten\.detach\." if phase == "init" else "")
+    """Without what only fake tensors or torch's profiler add, and without what fake tensors cannot do: GradScaler reads
+    found_inf on the host before an optimizer's step (dispatch_steps.py lets fake tensors pass)."""
+    dropped = r"prim\.device|profiler\."
+    if phase == "init":
+        dropped += r"|aten\.detach\."
+    if phase.startswith("optimizer"):
+        dropped += r"|aten\._local_scalar_dense\."
     return [name for name in names if not re.match(dropped, name)]
 
 
@@ -71,11 +76,11 @@ def comparable(phase: str, names: list[str]) -> list[str]:
 def test_a_gpt_step_dispatches_what_cuda_dispatches(configuration: str, listed: Listed) -> None:
     cuda, oracle = listed(configuration)
     assert list(cuda) == list(oracle) and len(cuda) == PHASES
+    assert sum(len(names) for names in oracle.values()) > 500
     for phase in cuda:
         wanted, got = comparable(phase, cuda[phase]), comparable(phase, oracle[phase])
-        assert len(wanted) > 10
         difference = list(difflib.unified_diff(wanted, got, "cuda", "oracle", lineterm="", n=2))
-        assert not difference, f"{configuration}, {phase}:\n" + "\n".join(difference[:40])
+        assert wanted and not difference, f"{configuration}, {phase}:\n" + "\n".join(difference[:40])
 
 
 # --- the dispatcher's tables ------------------------------------------------------------------------------------------
