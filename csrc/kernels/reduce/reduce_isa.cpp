@@ -64,8 +64,14 @@ typename Op::Acc vector_value(const Params& p, const Plan& g, const T* data, std
     data += vector;
     end -= vector;
   }
-  const std::int64_t vectors = end > 0 ? end / vector : 0;
-  for (std::int64_t v = cta * threads; v < vectors; v += g.step) {
+  const std::int64_t vectors = end > 0 ? end / vector : 0, jump = g.step * vector, all = std::int64_t{threads} * vector;
+  std::int64_t v = cta * threads;
+  for (; v + 3 * g.step + threads <= vectors; v += 4 * g.step) {  // four of each thread's vectors at a time
+    const T *a = data + v * vector, *b = a + jump, *c = b + jump, *d = c + jump;
+    for (std::int64_t i = 0; i < all; ++i)
+      acc[i] = Op::step(Op::step(Op::step(Op::step(acc[i], widen(a[i])), widen(b[i])), widen(c[i])), widen(d[i]));
+  }
+  for (; v < vectors; v += g.step) {
     const std::int64_t n = (vectors - v < threads ? vectors - v : threads) * vector;
     const T* at = data + v * vector;
     for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::step(acc[i], widen(at[i]));
@@ -139,7 +145,21 @@ void tile_values(const Params& p, const Plan& g, std::int64_t row, std::int64_t 
   A acc[kAccumulators];
   for (std::int64_t i = 0; i < g.turns * threads * width; ++i) acc[i] = Op::start();
   int turn = 0;
-  for (std::int64_t e = cta * threads; e < g.inputs; e += g.step) {
+  std::int64_t first = cta * threads;
+  if (it.reduced == 1 && pitch == static_cast<std::int64_t>(sizeof(T))) {  // four rounds of turns at a time
+    const std::int64_t row_pitch = it.in_stride[0], jump = g.turns * g.step;
+    for (; first + 4 * jump - g.step + threads <= g.inputs; first += 4 * jump)
+      for (int k = 0; k < g.turns; ++k)
+        for (int t = 0; t < threads; ++t) {
+          A* acc_t = acc + (k * threads + t) * width;
+          const char* from = data + (first + k * g.step + t) * row_pitch;
+          const T *a = reinterpret_cast<const T*>(from), *b = reinterpret_cast<const T*>(from + jump * row_pitch);
+          const T *c = reinterpret_cast<const T*>(from + 2 * jump * row_pitch), *d = reinterpret_cast<const T*>(from + 3 * jump * row_pitch);
+          for (std::int64_t j = 0; j < width; ++j)
+            acc_t[j] = Op::step(Op::step(Op::step(Op::step(acc_t[j], widen(a[j])), widen(b[j])), widen(c[j])), widen(d[j]));
+        }
+  }
+  for (std::int64_t e = first; e < g.inputs; e += g.step) {
     const std::int64_t n = g.inputs - e < threads ? g.inputs - e : threads;
     Walk walk(it.reduced, it.shape, it.in_stride, e);
     for (std::int64_t t = 0; t < n; ++t, walk.next()) {

@@ -21,9 +21,12 @@ template <class T>
 struct Exponentials {
   const T* x;
   float max;
+  float* keep;  // all of them, for the quotients; or null
   void fill(std::int64_t begin, std::int64_t n, float* out) const {
     const T* at = x + begin;
     for (std::int64_t i = 0; i < n; ++i) out[i] = libdevice::expf(widen(at[i]) - max);
+    if (keep)
+      for (std::int64_t i = 0; i < n; ++i) keep[begin + i] = out[i];
   }
 };
 template <class T>
@@ -123,14 +126,17 @@ template <class In, class Out, bool kLog>
 void forward_row(const Plan& plan, const In* x, Out* y, std::int64_t n, std::int64_t shift) {
   // A NaN needs no care in the maximum: its own exponential makes the sum NaN, and so every result.
   const float max = row_max(x, n);
-  const Exponentials<In> source{x, max};
+  constexpr bool kKeep = !kLog && sizeof(Out) == sizeof(float);
+  const Exponentials<In> source{x, max, kKeep ? reinterpret_cast<float*>(y) : nullptr};
   float sums[1024];
   thread_sums(source, plan, n, shift, sums);
   const float sum = plan.kernel == Kernel::kWarp ? fold_halves(sums, plan.threads, &add)
                                                  : fold_block(sums, plan.threads, 0.0f, &add);
-  if (kLog) {
+  if constexpr (kLog) {
     const float log = libdevice::logf(sum);
     for (std::int64_t i = 0; i < n; ++i) y[i] = narrow<Out>(canonical((widen(x[i]) - max) - log));
+  } else if constexpr (kKeep) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = canonical(y[i] / sum);
   } else {
     for (std::int64_t i = 0; i < n; ++i) y[i] = narrow<Out>(canonical(libdevice::expf(widen(x[i]) - max) / sum));
   }
