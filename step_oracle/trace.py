@@ -121,7 +121,8 @@ class Trace:
             "version": self.version, "complete": self.complete, "reason": self.reason, "ops": len(self.ops),
             "tensors": int(self._trace.tensor_count), "bytes": self.bytes, "card": card,
             "storages": len(self.storages), "names": len(self.names), "blobs": int(self._trace.blob_count),
-            "steps": sum(e.kind == "step end" for e in self.events), "notes": [e.text for e in self.events if e.kind in ("note", "not seen")],
+            "steps": sum(e.kind == "step end" for e in self.events),
+            "notes": [e.text for e in self.events if e.kind in ("note", "not seen")],
             "seconds": self._trace.seconds, "hashed": self._trace.hashed, "environment": self.environment,
         }
 

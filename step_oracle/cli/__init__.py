@@ -16,7 +16,8 @@ def parser() -> Parser:
     from step_oracle import __version__
 
     top = Parser(prog="step-oracle",
-                 description="The bytes of a PyTorch training step on a given NVIDIA card, computed and verified on a CPU.",
+                 description="The bytes of a PyTorch training step on a given NVIDIA card, computed and verified on a "
+                             "CPU.",
                  epilog="Exit status: 0 equal or verified, 1 different or failed, 2 refused or bad input.")
     top.add_argument("--version", action="version", version=f"step-oracle {__version__}")
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)

@@ -29,7 +29,7 @@ def one_line(text: object) -> str:
 
 def add_command(subparsers: Any, name: str, summary: str, run: Callable[[argparse.Namespace], int], *, example: str,
                 reports: bool = True) -> argparse.ArgumentParser:
-    """A subcommand `name`. `run(args)` returns an exit code; `reports` adds --json, and `run` then honours args.json."""
+    """A subcommand `name`. `run(args)` returns an exit code; `reports` adds --json, which `run` then honours."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name, help=summary, description=summary, epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -8,6 +8,9 @@ from typing import Any
 
 from .command import DIFFERENT, SAME, Refused, add_command, print_json, print_table
 
+SOFTWARE = ("torch", "python", "driver", "cuda", "cublaslt", "cudnn", "nccl")
+FLAGS = ("mutated", "undeclared", "created", "wrapped_number", "requires_grad", "conj", "neg")
+
 
 def register(subparsers: Any) -> None:
     summary = "show and check a trace"
@@ -28,7 +31,7 @@ def register(subparsers: Any) -> None:
                         example="step-oracle trace check step.trace")
     for sub in (info, ops, show, check):
         sub.add_argument("trace", metavar="TRACE")
-    show.add_argument("index", metavar="INDEX", type=int, help="as `trace ops` numbers it; negative counts from the end")
+    show.add_argument("index", metavar="INDEX", type=int, help="as `trace ops` numbers it; -1 is the last")
 
 
 def load(args: argparse.Namespace) -> Any:
@@ -57,11 +60,10 @@ def run_info(args: argparse.Namespace) -> int:
         ("holds", f"{info['ops']} ops, {info['tensors']} tensors, {info['storages']} storages, {info['names']} names, "
                   f"{info['steps']} whole steps"),
         ("keeps", f"{env.keep} ({info['blobs']} blobs)"),
-        ("card", f"{card['name']}: {card['sms']} multiprocessors of {card['threads_per_sm']} threads, compute capability "
-                 f"{card['compute_capability']}" if card else "none"),
+        ("card", f"{card['name']}: {card['sms']} multiprocessors of {card['threads_per_sm']} threads, compute "
+                 f"capability {card['compute_capability']}" if card else "none"),
         ("device", env.device),
-        ("software", ", ".join(f"{k} {env[k]}" for k in ("torch", "python", "driver", "cuda", "cublaslt", "cudnn", "nccl")
-                               if env[k])),
+        ("software", ", ".join(f"{k} {env[k]}" for k in SOFTWARE if env[k])),
         ("host", f"{env.cpu or 'unknown CPU'}, {env.host_isa or 'ISA unknown'}, {env.threads} threads"),
         ("switches", ", ".join(f"{k}={v}" for k, v in env.switches.items()) or "none"),
         ("rank", f"{env.rank} of {env.world}"),
@@ -112,7 +114,7 @@ def run_show(args: argparse.Namespace) -> int:
             print(f"  {key}: {op[key]}")
     print(f"  arguments: {plain(op.args)}\n  returns: {plain(op.returns)}")
     for i, t in enumerate(op.tensors):
-        flags = [f for f in ("mutated", "undeclared", "created", "wrapped_number", "requires_grad", "conj", "neg") if t[f]]
+        flags = [f for f in FLAGS if t[f]]
         print(f"  tensor {i}: {geometry(t)} strides {t.strides} offset {t.offset} on {t.device}, storage {t.storage}"
               f".{t.generation} version {t.version}{', ' if flags else ''}{', '.join(flags)}")
         for side in ("before", "after"):
