@@ -121,7 +121,8 @@ Bytes mutated(const Bytes& whole, const Bytes& other, Random& r) {
       return b;
     }
     default:  // bytes behind the end, zeros or not
-      for (std::size_t n = 1 + below(r, 200), zero = below(r, 2); n-- > 0;) out.push_back(zero ? 0 : static_cast<std::uint8_t>(r()));
+      for (std::size_t n = 1 + below(r, 200), zero = below(r, 2); n-- > 0;)
+        out.push_back(zero ? 0 : static_cast<std::uint8_t>(r()));
       return out;
   }
 }
@@ -159,7 +160,8 @@ class Forge {
       const Bytes stored(h + frame::kHeader, h + static_cast<std::ptrdiff_t>(f.size));
       const std::size_t head = part.type == 2 ? frame::kBlobHead : 0;
       part.head.assign(stored.begin(), stored.begin() + static_cast<std::ptrdiff_t>(head));
-      if (!frame::unpack(static_cast<frame::Codec>(h[5]), frame::View(stored).subspan(head), frame::load_u64(&h[24]), part.data))
+      if (!frame::unpack(static_cast<frame::Codec>(h[5]), frame::View(stored).subspan(head), frame::load_u64(&h[24]),
+                         part.data))
         throw std::runtime_error("not a whole trace");
       parts.push_back(std::move(part));
     }
@@ -171,7 +173,8 @@ class Forge {
     std::uint64_t n = 0;
     for (const auto& p : parts) {
       const auto packed = frame::pack(p.head, p.data, 1, p.type == 1 ? frame::kMaxExpansion : 0);
-      const auto h = frame::encode(static_cast<frame::Type>(p.type), packed.codec, n++, p.data.size(), packed.bytes, chain);
+      const auto h =
+          frame::encode(static_cast<frame::Type>(p.type), packed.codec, n++, p.data.size(), packed.bytes, chain);
       out.insert(out.end(), h.begin(), h.end());
       out.insert(out.end(), packed.bytes.begin(), packed.bytes.end());
     }
@@ -232,7 +235,8 @@ TEST(Mutation, WhatRecordsMustNotSay) {
       {"outside a storage", [](rec::OpT& o) { o.tensors[0]->sizes = {400, 8}; }},
       {"outside a storage of", [](rec::OpT& o) { o.tensors[0]->strides = {std::int64_t{1} << 62, 1}; }},
       {"reach outside", [](rec::OpT& o) { o.tensors[0]->offset = -1; }},
-      {"negative or overflow", [](rec::OpT& o) { o.tensors[0]->sizes = {std::int64_t{1} << 40, std::int64_t{1} << 40}; }},
+      {"negative or overflow",
+       [](rec::OpT& o) { o.tensors[0]->sizes = {std::int64_t{1} << 40, std::int64_t{1} << 40}; }},
       {"are negative", [](rec::OpT& o) { o.tensors[0]->sizes = {-1, 8}; }},
       {"sizes and", [](rec::OpT& o) { o.tensors[0]->strides = {1}; }},
       {"is not declared", [](rec::OpT& o) { o.tensors[0]->storage = 99; }},
@@ -241,14 +245,19 @@ TEST(Mutation, WhatRecordsMustNotSay) {
       {"tensor 3 of 3", [](rec::OpT& o) { o.args[0]->i = 3; }},
       {"tensor -1 of", [](rec::OpT& o) { o.returns[0]->i = -1; }},
       {"value of kind", [](rec::OpT& o) { o.args[0]->kind = static_cast<rec::ValueKind>(99); }},
-      {"nested deeper", [](rec::OpT& o) {
+      {"nested deeper",
+       [](rec::OpT& o) {
          for (int i = 0; i < 20; ++i) {
            std::vector<rec::ValuePtr> inner;
            inner.push_back(std::move(o.args[0]));
            o.args[0] = rec::list_value(std::move(inner));
          }
        }},
-      {"dimensions", [](rec::OpT& o) { o.tensors[0]->sizes.assign(65, 1); o.tensors[0]->strides.assign(65, 1); }},
+      {"dimensions",
+       [](rec::OpT& o) {
+         o.tensors[0]->sizes.assign(65, 1);
+         o.tensors[0]->strides.assign(65, 1);
+       }},
       {"phase", [](rec::OpT& o) { o.phase = static_cast<rec::Phase>(50); }},
       {"has no name", [](rec::OpT& o) { o.name.clear(); }},
       {"without a storage", [](rec::OpT& o) { o.tensors[0]->storage = 0; }},
@@ -298,7 +307,8 @@ TEST(Mutation, FramesAndCounts) {
   refused(offset, "does not continue the blob");
 }
 
-// Six levels of vectors of offsets that all point to one table, ten times over: small in the file, huge when taken apart.
+// Six levels of vectors of offsets that all point to one table, ten times over: small in the file, huge when taken
+// apart.
 TEST(Mutation, SharedPartsDoNotGrow) {
   const auto whole = test::read_file(test::sample_file("shared"));
   const auto path = test::temporary_path("shared_now");

@@ -12,7 +12,8 @@ namespace {
 
 class Sample {
  public:
-  Sample(TraceWriter& writer, const SampleOptions& options) : writer_(writer), options_(options), random_(options.seed) {}
+  Sample(TraceWriter& writer, const SampleOptions& options)
+      : writer_(writer), options_(options), random_(options.seed) {}
 
   void run() {
     auto& x = storage(4 * 8, true);
@@ -236,8 +237,9 @@ namespace {
 struct Folder {
   pid_t owner = ::getpid();
   // Thousands of small files: in memory where the system offers it.
-  std::filesystem::path path = (std::filesystem::exists("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path()) /
-                               std::filesystem::path("step_oracle_trace_" + std::to_string(owner));
+  std::filesystem::path path =
+      (std::filesystem::exists("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path()) /
+      std::filesystem::path("step_oracle_trace_" + std::to_string(owner));
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() {
     std::error_code ignored;

@@ -12,7 +12,7 @@ namespace step_oracle::test {
 struct SampleOptions {
   int steps = 3;
   bool keep_blobs = true;
-  std::uint64_t seed = 1;     // of the values, so of the digests
+  std::uint64_t seed = 1;  // of the values, so of the digests
   bool collective = true;
 };
 

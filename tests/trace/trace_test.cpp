@@ -167,8 +167,9 @@ TEST(Trace, EveryCutReadsOrIsRefused) {
 }
 
 TEST(Trace, FullDisk) {
-  EXPECT_NE(message_of([] { TraceWriter("/dev/full", test::sample_environment()); }, ErrorKind::kIo).find("No space left"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([] { TraceWriter("/dev/full", test::sample_environment()); }, ErrorKind::kIo).find("No space left"),
+      std::string::npos);
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
@@ -201,17 +202,20 @@ TEST(Trace, FullDisk) {
 TEST(Trace, OtherFilesInTheWay) {
   const auto path = temporary_path("other");
   test::write_file(path, {'h', 'e', 'l', 'l', 'o'});
-  EXPECT_NE(message_of([&] { TraceWriter(path, test::sample_environment()); }, ErrorKind::kBadInput).find("not overwritten"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { TraceWriter(path, test::sample_environment()); }, ErrorKind::kBadInput).find("not overwritten"),
+      std::string::npos);
   EXPECT_EQ(test::read_file(path).size(), 5u);
-  EXPECT_NE(message_of([&] { Trace::open(path); }, ErrorKind::kBadInput).find("not a step-oracle trace"), std::string::npos);
+  EXPECT_NE(message_of([&] { Trace::open(path); }, ErrorKind::kBadInput).find("not a step-oracle trace"),
+            std::string::npos);
   message_of([] { Trace::open(temporary_path("nobody")); }, ErrorKind::kIo);
   message_of([] { Trace::open("/tmp"); }, ErrorKind::kBadInput);
   message_of([] { TraceWriter("/nowhere/at/all", test::sample_environment()); }, ErrorKind::kIo);
   const auto again = test::sample_file("again");
   EXPECT_EQ(Trace::open(test::sample_file("again"))->ops.size(), 12u) << "a trace is replaced";
   TraceWriter first(again, test::sample_environment());
-  EXPECT_NE(message_of([&] { TraceWriter(again, test::sample_environment()); }, ErrorKind::kBadInput).find("Another recorder"),
+  EXPECT_NE(message_of([&] { TraceWriter(again, test::sample_environment()); }, ErrorKind::kBadInput)
+                .find("Another recorder"),
             std::string::npos);
 }
 

@@ -16,9 +16,14 @@ void translate(std::exception_ptr p) {
     if (p) std::rethrow_exception(p);
   } catch (const Error& e) {
     switch (e.kind()) {
-      case ErrorKind::kBadInput: PyErr_SetString(PyExc_ValueError, e.what()); return;
-      case ErrorKind::kUnsupported: PyErr_SetString(PyExc_NotImplementedError, e.what()); return;
-      default: break;
+      case ErrorKind::kBadInput:
+        PyErr_SetString(PyExc_ValueError, e.what());
+        return;
+      case ErrorKind::kUnsupported:
+        PyErr_SetString(PyExc_NotImplementedError, e.what());
+        return;
+      default:
+        break;
     }
     const py::object type = py::module_::import("step_oracle").attr("StepOracleError");
     PyErr_SetString(type.ptr(), e.what());
@@ -27,7 +32,8 @@ void translate(std::exception_ptr p) {
 
 // Names and scopes come from anywhere: what is not UTF-8 is replaced, never an error.
 py::object text(const std::string& s) {
-  return py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace"));
+  return py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace"));
 }
 
 py::object digest(const Digest& d, rec::DigestState state) {
@@ -38,29 +44,50 @@ py::object digest(const Digest& d, rec::DigestState state) {
 py::object value(const rec::ValueT& v) {
   using K = rec::ValueKind;
   switch (v.kind) {
-    case K::Bool: return py::bool_(v.i != 0);
-    case K::Int: return py::int_(v.i);
-    case K::Float: return py::float_(rec::float_of(v));
+    case K::Bool:
+      return py::bool_(v.i != 0);
+    case K::Int:
+      return py::int_(v.i);
+    case K::Float:
+      return py::float_(rec::float_of(v));
     case K::String:
-    case K::Device: return text(v.text);
-    case K::DType: return py::str(rec::name_of(static_cast<rec::DType>(v.i)));
+    case K::Device:
+      return text(v.text);
+    case K::DType:
+      return py::str(rec::name_of(static_cast<rec::DType>(v.i)));
     case K::List: {
       py::list out;
       for (const auto& item : v.list) out.append(value(*item));
       return out;
     }
-    default: break;
+    default:
+      break;
   }
   py::dict out;
   switch (v.kind) {
-    case K::Complex: out["complex"] = py::make_tuple(rec::float_bits_re(v), rec::float_bits_im(v)); break;
-    case K::Layout: out["layout"] = v.i; break;
-    case K::MemoryFormat: out["memory_format"] = v.i; break;
-    case K::Generator: out["generator"] = text(v.text); break;
-    case K::Tensor: out["tensor"] = v.i; break;
-    case K::Storage: out["storage"] = v.i; break;
-    case K::Unknown: out["unknown"] = text(v.text); break;
-    default: return py::none();
+    case K::Complex:
+      out["complex"] = py::make_tuple(rec::float_bits_re(v), rec::float_bits_im(v));
+      break;
+    case K::Layout:
+      out["layout"] = v.i;
+      break;
+    case K::MemoryFormat:
+      out["memory_format"] = v.i;
+      break;
+    case K::Generator:
+      out["generator"] = text(v.text);
+      break;
+    case K::Tensor:
+      out["tensor"] = v.i;
+      break;
+    case K::Storage:
+      out["storage"] = v.i;
+      break;
+    case K::Unknown:
+      out["unknown"] = text(v.text);
+      break;
+    default:
+      return py::none();
   }
   return out;
 }
@@ -86,9 +113,13 @@ py::dict tensor(const rec::TensorT& t) {
   out["before_state"] = rec::name_of(t.before_state);
   out["after"] = digest(t.after, t.after_state);
   out["after_state"] = rec::name_of(t.after_state);
-  for (const auto& [key, flag] : {std::pair("mutated", t.mutated), {"undeclared", t.undeclared}, {"created", t.created},
-                                  {"wrapped_number", t.wrapped_number}, {"requires_grad", t.requires_grad},
-                                  {"conj", t.conj}, {"neg", t.neg}})
+  for (const auto& [key, flag] : {std::pair("mutated", t.mutated),
+                                  {"undeclared", t.undeclared},
+                                  {"created", t.created},
+                                  {"wrapped_number", t.wrapped_number},
+                                  {"requires_grad", t.requires_grad},
+                                  {"conj", t.conj},
+                                  {"neg", t.neg}})
     out[key] = flag;
   return out;
 }
@@ -162,8 +193,8 @@ py::dict whole_op(const Trace& trace, std::size_t i) {
 py::dict environment(const rec::EnvironmentT& e) {
   py::dict out;
   const std::pair<const char*, const std::string*> texts[] = {
-      {"recorder", &e.recorder}, {"device", &e.device}, {"driver", &e.driver}, {"cuda", &e.cuda},
-      {"cublaslt", &e.cublaslt}, {"cudnn", &e.cudnn}, {"nccl", &e.nccl}, {"torch", &e.torch},
+      {"recorder", &e.recorder},         {"device", &e.device}, {"driver", &e.driver},     {"cuda", &e.cuda},
+      {"cublaslt", &e.cublaslt},         {"cudnn", &e.cudnn},   {"nccl", &e.nccl},         {"torch", &e.torch},
       {"torch_commit", &e.torch_commit}, {"python", &e.python}, {"host_isa", &e.host_isa}, {"cpu", &e.cpu}};
   for (const auto& [key, s] : texts) out[key] = text(*s);
   py::list cards, argv;
@@ -227,11 +258,16 @@ py::list storages(const Trace& trace) {
 
 const char* name_of(rec::EventKind kind) {
   switch (kind) {
-    case rec::EventKind::Note: return "note";
-    case rec::EventKind::StepBegin: return "step begin";
-    case rec::EventKind::StepEnd: return "step end";
-    case rec::EventKind::Loss: return "loss";
-    case rec::EventKind::NotSeen: return "not seen";
+    case rec::EventKind::Note:
+      return "note";
+    case rec::EventKind::StepBegin:
+      return "step begin";
+    case rec::EventKind::StepEnd:
+      return "step end";
+    case rec::EventKind::Loss:
+      return "loss";
+    case rec::EventKind::NotSeen:
+      return "not seen";
   }
   return "?";
 }

@@ -40,7 +40,8 @@ bool known_enum(E value, E last) {
 }
 
 void digest_state(rec::DigestState s, const std::string& where) {
-  if (!known_enum(s, rec::DigestState::Pending)) corrupt(fmt::format("{}: digest state {}", where, static_cast<int>(s)));
+  if (!known_enum(s, rec::DigestState::Pending))
+    corrupt(fmt::format("{}: digest state {}", where, static_cast<int>(s)));
 }
 
 // The last element that the geometry reaches, in elements from the storage's start; false where that overflows or is
@@ -94,7 +95,8 @@ void tensor(const rec::TensorT& t, const Storages& known, const std::string& whe
   digest_state(t.before_state, where);
   digest_state(t.after_state, where);
   if (!rec::size_of(t.dtype)) corrupt(fmt::format("{}: dtype {}", where, static_cast<int>(t.dtype)));
-  if (!known_enum(t.layout, rec::Layout::Jagged)) corrupt(fmt::format("{}: layout {}", where, static_cast<int>(t.layout)));
+  if (!known_enum(t.layout, rec::Layout::Jagged))
+    corrupt(fmt::format("{}: layout {}", where, static_cast<int>(t.layout)));
   if (t.sizes.size() > kMaxDims) corrupt(fmt::format("{}: {} dimensions", where, t.sizes.size()));
   const std::int64_t n = rec::numel(t.sizes);
   if (n < 0) corrupt(fmt::format("{}: sizes [{}] are negative or overflow", where, fmt::join(t.sizes, ", ")));
@@ -115,13 +117,15 @@ void tensor(const rec::TensorT& t, const Storages& known, const std::string& whe
   const auto item = static_cast<std::uint64_t>(rec::size_of(t.dtype));
   if (n > 0 && (!reach(t, low, high) || static_cast<std::uint64_t>(high) >= at->second / item))
     corrupt(fmt::format("{}: sizes [{}], strides [{}], offset {} of {} reach outside a storage of {} bytes", where,
-                        fmt::join(t.sizes, ", "), fmt::join(t.strides, ", "), t.offset, rec::name_of(t.dtype), at->second));
+                        fmt::join(t.sizes, ", "), fmt::join(t.strides, ", "), t.offset, rec::name_of(t.dtype),
+                        at->second));
 }
 
 void op(const rec::OpT& op, const Storages& known) {
   const std::string where = fmt::format("op {} ({})", op.ticket, rec::display_name(op));
   if (op.name.empty()) corrupt(where + " has no name");
-  if (!known_enum(op.phase, rec::Phase::Recompute)) corrupt(fmt::format("{}: phase {}", where, static_cast<int>(op.phase)));
+  if (!known_enum(op.phase, rec::Phase::Recompute))
+    corrupt(fmt::format("{}: phase {}", where, static_cast<int>(op.phase)));
   for (std::size_t i = 0; i < op.tensors.size(); ++i)
     tensor(*op.tensors[i], known, fmt::format("{}, tensor {}", where, i));
   for (const auto& v : op.args) value(*v, op.tensors.size(), 0, where);
@@ -148,7 +152,8 @@ void environment(const rec::EnvironmentT& e) {
 }
 
 void event(const rec::EventT& e) {
-  if (!known_enum(e.kind, rec::EventKind::NotSeen)) corrupt(fmt::format("an event of kind {}", static_cast<int>(e.kind)));
+  if (!known_enum(e.kind, rec::EventKind::NotSeen))
+    corrupt(fmt::format("an event of kind {}", static_cast<int>(e.kind)));
 }
 
 }  // namespace step_oracle::check

@@ -94,12 +94,15 @@ TraceStateComparison compare_names(const std::vector<rec::NameT>& a, const std::
       const auto& t = *n.tensor;
       const bool before = t.before_state == rec::DigestState::Known;
       text = elements::difference(t, *at->second->tensor, before ? Side::kBefore : Side::kAfter);
-    } else if (n.value && at->second->value && (n.value->i != at->second->value->i || n.value->text != at->second->value->text)) {
+    } else if (n.value && at->second->value &&
+               (n.value->i != at->second->value->i || n.value->text != at->second->value->text)) {
       text = value_text(*n.value) + " against " + value_text(*at->second->value);
     }
     ++out.compared;
-    if (text.empty()) ++out.equal;
-    else if (out.different.size() < kMostNotes) out.different.push_back({n.name, text});
+    if (text.empty())
+      ++out.equal;
+    else if (out.different.size() < kMostNotes)
+      out.different.push_back({n.name, text});
     if (at != there.end()) there.erase(at);
   }
   for (const auto& n : b)
@@ -135,14 +138,17 @@ void finish(const Trace& a, const Trace& b, TraceDiff& d) {
     TraceDivergence last;
     last.output = d.end.different[0].name;
     last.kind = "not seen";
-    last.cause = fmt::format("not seen: no recorded op differs, and {} ends with other {}; it was written where the recorder "
-                             "does not look. {}", last.output, d.end.different[0].text, cause::not_seen(a, b));
+    last.cause = fmt::format(
+        "not seen: no recorded op differs, and {} ends with other {}; it was written where the recorder "
+        "does not look. {}",
+        last.output, d.end.different[0].text, cause::not_seen(a, b));
     d.roots.push_back(std::move(last));
   }
   if (!d.roots.empty()) d.first = d.roots.front();
   for (const auto* t : {&a, &b})
     if (!t->complete) d.not_complete.push_back(fmt::format("'{}' is not complete: {}", t->path, t->reason));
-  d.equal = d.roots.empty() && d.not_complete.empty() && d.start.compared == d.start.equal && d.end.compared == d.end.equal;
+  d.equal =
+      d.roots.empty() && d.not_complete.empty() && d.start.compared == d.start.equal && d.end.compared == d.end.equal;
 }
 
 }  // namespace

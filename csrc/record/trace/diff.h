@@ -19,10 +19,10 @@ struct TraceDivergence {
   std::string input;                      // "argument 1"
   std::vector<std::int64_t> coordinates;  // of the first element that differs; empty where the bytes are not kept
   bool has_coordinates = false;
-  std::string expected, actual;           // a's and b's bit pattern of that element, else digest or description
+  std::string expected, actual;  // a's and b's bit pattern of that element, else digest or description
   std::optional<std::uint64_t> ulps;
-  std::string kind;                       // "generator", "input data", "layout", ...: docs/trace-format.md lists them
-  std::string cause;                      // a sentence that begins with the kind
+  std::string kind;   // "generator", "input data", "layout", ...: docs/trace-format.md lists them
+  std::string cause;  // a sentence that begins with the kind
 };
 
 struct TraceOpNote {
@@ -46,17 +46,17 @@ struct TraceStateComparison {
 struct TraceDiff {
   bool equal = false;
   std::optional<TraceDivergence> first;
-  std::vector<TraceDivergence> roots;          // in a's order
-  std::uint64_t knock_on = 0;                  // ops
+  std::vector<TraceDivergence> roots;  // in a's order
+  std::uint64_t knock_on = 0;          // ops
   std::uint64_t aligned = 0, equal_ops = 0;
   std::uint64_t only_a_count = 0, only_b_count = 0;
-  std::vector<TraceOpNote> only_a, only_b;     // at most 100
+  std::vector<TraceOpNote> only_a, only_b;  // at most 100
   std::vector<TraceFieldDifference> environment;
-  TraceStateComparison start, end;             // named tensors and numbers
-  std::vector<TraceOpNote> layouts;            // other strides, same bytes; at most 100
-  std::vector<TraceOpNote> arguments;          // other numbers in the arguments; at most 100
+  TraceStateComparison start, end;                            // named tensors and numbers
+  std::vector<TraceOpNote> layouts;                           // other strides, same bytes; at most 100
+  std::vector<TraceOpNote> arguments;                         // other numbers in the arguments; at most 100
   std::vector<TraceOpNote> never_written_a, never_written_b;  // memory that is read and that nobody wrote
-  std::vector<std::string> not_complete;       // one sentence for each trace that is not
+  std::vector<std::string> not_complete;                      // one sentence for each trace that is not
 };
 
 TraceDiff diff(const Trace& a, const Trace& b);

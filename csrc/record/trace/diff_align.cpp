@@ -12,7 +12,8 @@ Pairs common(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_
   while (tail < a.size() - head && tail < b.size() - head && a[a.size() - 1 - tail] == b[b.size() - 1 - tail]) ++tail;
 
   // The middle: furthest[d][k] is how far into a the path with d edits on diagonal k (= i - j) gets.
-  const auto n = static_cast<std::ptrdiff_t>(a.size() - head - tail), m = static_cast<std::ptrdiff_t>(b.size() - head - tail);
+  const auto n = static_cast<std::ptrdiff_t>(a.size() - head - tail),
+             m = static_cast<std::ptrdiff_t>(b.size() - head - tail);
   const auto same = [&](std::ptrdiff_t i, std::ptrdiff_t j) {
     return a[head + static_cast<std::size_t>(i)] == b[head + static_cast<std::size_t>(j)];
   };
@@ -45,7 +46,8 @@ Pairs common(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_
     const bool down = k == -d || (k != d && left < up);
     const std::ptrdiff_t from_i = down ? up : left, from_j = from_i - (down ? k + 1 : k - 1);
     const std::ptrdiff_t start = down ? from_i : from_i + 1;
-    while (i > start) --i, --j, middle.emplace_back(head + static_cast<std::size_t>(i), head + static_cast<std::size_t>(j));
+    while (i > start)
+      --i, --j, middle.emplace_back(head + static_cast<std::size_t>(i), head + static_cast<std::size_t>(j));
     i = from_i;
     j = from_j;
   }

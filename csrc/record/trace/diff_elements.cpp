@@ -23,11 +23,20 @@ std::string pattern(const std::uint8_t* element, std::size_t size) {
 std::optional<std::uint64_t> ulps(rec::DType t, const std::uint8_t* a, const std::uint8_t* b) {
   int bits = 0, fraction = 0;
   switch (t) {
-    case rec::DType::Float64: bits = 64, fraction = 52; break;
-    case rec::DType::Float32: bits = 32, fraction = 23; break;
-    case rec::DType::Float16: bits = 16, fraction = 10; break;
-    case rec::DType::BFloat16: bits = 16, fraction = 7; break;
-    default: return {};
+    case rec::DType::Float64:
+      bits = 64, fraction = 52;
+      break;
+    case rec::DType::Float32:
+      bits = 32, fraction = 23;
+      break;
+    case rec::DType::Float16:
+      bits = 16, fraction = 10;
+      break;
+    case rec::DType::BFloat16:
+      bits = 16, fraction = 7;
+      break;
+    default:
+      return {};
   }
   const std::uint64_t sign = 1ull << (bits - 1), infinity = (sign - 1) >> fraction << fraction;
   const auto place = [&](const std::uint8_t* from, std::int64_t& out) {
@@ -64,7 +73,8 @@ std::optional<std::vector<std::uint8_t>> blob_of(const Trace& trace, const Diges
 
 }  // namespace
 
-std::optional<std::vector<std::uint8_t>> bytes_of(const Trace& trace, const rec::TensorT& t, Side side, bool unwritten) {
+std::optional<std::vector<std::uint8_t>> bytes_of(const Trace& trace, const rec::TensorT& t, Side side,
+                                                  bool unwritten) {
   const auto state = side == Side::kBefore ? t.before_state : t.after_state;
   const std::int64_t n = rec::numel(t.sizes);
   const auto item = rec::size_of(t.dtype);
@@ -117,7 +127,8 @@ std::string geometry(const rec::TensorT& t) {
 std::string difference(const rec::TensorT& ta, const rec::TensorT& tb, Side side) {
   if (ta.dtype != tb.dtype && ta.sizes == tb.sizes)
     return fmt::format("dtype {} against {}", rec::name_of(ta.dtype), rec::name_of(tb.dtype));
-  if (ta.dtype != tb.dtype || ta.sizes != tb.sizes) return fmt::format("shape {} against {}", geometry(ta), geometry(tb));
+  if (ta.dtype != tb.dtype || ta.sizes != tb.sizes)
+    return fmt::format("shape {} against {}", geometry(ta), geometry(tb));
   const bool before = side == Side::kBefore;
   const auto sa = before ? ta.before_state : ta.after_state, sb = before ? tb.before_state : tb.after_state;
   if (sa != rec::DigestState::Known || sb != rec::DigestState::Known) return {};

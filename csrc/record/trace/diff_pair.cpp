@@ -39,7 +39,8 @@ std::string output_name(const rec::OpT& op, std::size_t tensor) {
   if (!op.tensors[tensor]->created) return argument_name(op, tensor) + " (written)";
   for (std::size_t i = 0; i < op.returns.size(); ++i) {
     const auto& v = *op.returns[i];
-    if (v.kind == rec::ValueKind::Tensor && v.i == static_cast<std::int64_t>(tensor)) return fmt::format("result {}", i);
+    if (v.kind == rec::ValueKind::Tensor && v.i == static_cast<std::int64_t>(tensor))
+      return fmt::format("result {}", i);
     for (std::size_t j = 0; j < v.list.size(); ++j)
       if (v.list[j]->i == static_cast<std::int64_t>(tensor)) return fmt::format("result {} [{}]", i, j);
   }
@@ -56,19 +57,29 @@ bool other_layout(const rec::TensorT& a, const rec::TensorT& b) {
 std::string number_text(const rec::ValueT& v) {
   using K = rec::ValueKind;
   switch (v.kind) {
-    case K::None: return "None";
-    case K::Bool: return v.i ? "True" : "False";
-    case K::Float: return fmt::format("{}", rec::float_of(v));
-    case K::Complex: return fmt::format("{}+{}j", rec::float_bits_re(v), rec::float_bits_im(v));
-    case K::DType: return rec::name_of(static_cast<rec::DType>(v.i));
-    case K::String: return "'" + v.text + "'";
-    case K::List: return fmt::format("a list of {}", v.list.size());
-    case K::Tensor: return "a tensor";
-    default: return std::to_string(v.i);
+    case K::None:
+      return "None";
+    case K::Bool:
+      return v.i ? "True" : "False";
+    case K::Float:
+      return fmt::format("{}", rec::float_of(v));
+    case K::Complex:
+      return fmt::format("{}+{}j", rec::float_bits_re(v), rec::float_bits_im(v));
+    case K::DType:
+      return rec::name_of(static_cast<rec::DType>(v.i));
+    case K::String:
+      return "'" + v.text + "'";
+    case K::List:
+      return fmt::format("a list of {}", v.list.size());
+    case K::Tensor:
+      return "a tensor";
+    default:
+      return std::to_string(v.i);
   }
 }
 
-// Where two values differ as numbers, text or length; empty where they do not. Tensors, devices and handles are left out.
+// Where two values differ as numbers, text or length; empty where they do not. Tensors, devices and handles are left
+// out.
 std::string value_difference(const rec::ValueT& a, const rec::ValueT& b) {
   using K = rec::ValueKind;
   const auto other = [&] { return fmt::format("{} in a and {} in b", number_text(a), number_text(b)); };
@@ -79,14 +90,17 @@ std::string value_difference(const rec::ValueT& a, const rec::ValueT& b) {
     case K::Device:
     case K::Generator:
     case K::Storage:
-    case K::Unknown: return {};
-    case K::String: return a.text == b.text ? "" : other();
+    case K::Unknown:
+      return {};
+    case K::String:
+      return a.text == b.text ? "" : other();
     case K::List:
       if (a.list.size() != b.list.size()) return other();
       for (std::size_t i = 0; i < a.list.size(); ++i)
         if (auto d = value_difference(*a.list[i], *b.list[i]); !d.empty()) return fmt::format("[{}] {}", i, d);
       return {};
-    default: return a.i == b.i && a.j == b.j ? "" : other();
+    default:
+      return a.i == b.i && a.j == b.j ? "" : other();
   }
 }
 
@@ -103,10 +117,10 @@ std::string generator_text(const std::vector<std::uint8_t>& bytes, const Digest&
 struct PairWalk::Current {
   std::size_t i, j;
   const rec::OpT &oa, &ob;
-  bool rooted = false;          // this pair is a root already
+  bool rooted = false;  // this pair is a root already
   bool input_differs = false, shape_differs = false, output_differs = false;
-  std::string layout;           // what is laid out in another way, if anything
-  std::string never_written;    // what is read though nobody wrote it
+  std::string layout;         // what is laid out in another way, if anything
+  std::string never_written;  // what is read though nobody wrote it
 };
 
 TraceDivergence PairWalk::begin(const Current& c) const {
@@ -179,8 +193,8 @@ void PairWalk::input(Current& c, std::size_t k) {
 void PairWalk::notes(Current& c, std::size_t k, bool reads) {
   const auto &ta = *c.oa.tensors[k], &tb = *c.ob.tensors[k];
   if (other_layout(ta, tb)) {
-    const auto text = fmt::format("{} has strides [{}] in a and [{}] in b", argument_name(c.oa, k), fmt::join(ta.strides, ", "),
-                                  fmt::join(tb.strides, ", "));
+    const auto text = fmt::format("{} has strides [{}] in a and [{}] in b", argument_name(c.oa, k),
+                                  fmt::join(ta.strides, ", "), fmt::join(tb.strides, ", "));
     if (c.layout.empty()) c.layout = text;
     add_note(out_.layouts, c.i, c.oa, text);
   }
@@ -188,7 +202,8 @@ void PairWalk::notes(Current& c, std::size_t k, bool reads) {
   const auto never = [&](const rec::TensorT& t, const rec::OpT& op, std::size_t at, std::vector<TraceOpNote>& list) {
     if (t.before_state != rec::DigestState::NeverWritten || rec::numel(t.sizes) == 0) return;
     c.never_written = fmt::format("{} (storage {})", argument_name(op, k), t.storage);
-    add_note(list, at, op, fmt::format("{} reads memory that nobody wrote: {}", rec::display_name(op), c.never_written));
+    add_note(list, at, op,
+             fmt::format("{} reads memory that nobody wrote: {}", rec::display_name(op), c.never_written));
   };
   never(ta, c.oa, c.i, out_.never_written_a);
   never(tb, c.ob, c.j, out_.never_written_b);
@@ -221,17 +236,20 @@ void PairWalk::entered_data(Current& c, std::size_t k, const std::string& differ
   const bool same_memory = known ? sa->init.digest == sb->init.digest : ta.sizes != tb.sizes;
   if (same_memory && (a_.of(ta).cut_otherwise || b_.of(tb).cut_otherwise)) {
     d.kind = "program";
-    d.cause = fmt::format("program: the data that enter are the same, and this op gets another part or view of them ({}); no "
-                          "kernel is to blame.", difference);
+    d.cause = fmt::format(
+        "program: the data that enter are the same, and this op gets another part or view of them ({}); no "
+        "kernel is to blame.",
+        difference);
     return root(c, std::move(d));
   }
   told_data_.insert({key_of(ta), key_of(tb)});
   const auto relation = elements::compare(a_.trace, ta, b_.trace, tb, Side::kBefore, true, d);
   const auto name = names_of(a_.trace, key_of(ta));
   d.kind = "input data";
-  d.cause = fmt::format("input data: what enters the recorded region differs: {}{}, {}{}; no op is to blame. What made it was not "
-                        "seen: it ran before the recording, or in worker processes.", d.input, name.empty() ? "" : " = " + name,
-                        difference, relation.empty() ? "" : " (" + relation + ")");
+  d.cause = fmt::format(
+      "input data: what enters the recorded region differs: {}{}, {}{}; no op is to blame. What made it was not "
+      "seen: it ran before the recording, or in worker processes.",
+      d.input, name.empty() ? "" : " = " + name, difference, relation.empty() ? "" : " (" + relation + ")");
   if (const auto unseen = cause::not_seen(a_.trace, b_.trace, "worker"); !unseen.empty()) d.cause += " " + unseen;
   root(c, std::move(d));
 }
@@ -248,22 +266,24 @@ void PairWalk::other_writers(Current& c, std::size_t k, const std::string& diffe
   if (stale.empty()) stale = stale_copy(b_, tb, c.j, "b");
   if (!stale.empty()) {
     d.kind = "stale copy";
-    d.cause = fmt::format("stale copy: {}; {} comes from {} in a and from {} in b.", stale, d.input, writer(a_, ma.writer),
-                          writer(b_, mb.writer));
+    d.cause = fmt::format("stale copy: {}; {} comes from {} in a and from {} in b.", stale, d.input,
+                          writer(a_, ma.writer), writer(b_, mb.writer));
   } else if (ma.taint == Taint::kProgram || mb.taint == Taint::kProgram || (ma.writer < 0) != (mb.writer < 0)) {
     d.kind = "program";
     d.cause = fmt::format("program: {} comes from {} in a and from {} in b ({}); no kernel is to blame.", d.input,
                           writer(a_, ma.writer), writer(b_, mb.writer), difference);
   } else {
     d.kind = "not seen";
-    d.cause = fmt::format("not seen: {} was equal after {} and differs now ({}), so something wrote it that was not recorded. {}",
-                          d.input, writer(a_, ma.writer), difference, cause::not_seen(a_.trace, b_.trace));
+    d.cause = fmt::format(
+        "not seen: {} was equal after {} and differs now ({}), so something wrote it that was not recorded. {}",
+        d.input, writer(a_, ma.writer), difference, cause::not_seen(a_.trace, b_.trace));
   }
   root(c, std::move(d));
 }
 
 // The tensor is a cast made before the last write to its source: autocast's cache outlives an update.
-std::string PairWalk::stale_copy(const diff_state::Walk& side, const rec::TensorT& t, std::size_t now, const char* name) const {
+std::string PairWalk::stale_copy(const diff_state::Walk& side, const rec::TensorT& t, std::size_t now,
+                                 const char* name) const {
   const auto m = side.of(t);
   if (m.writer < 0) return {};
   const auto& cast = side.trace.ops[static_cast<std::size_t>(m.writer)];
@@ -271,8 +291,8 @@ std::string PairWalk::stale_copy(const diff_state::Walk& side, const rec::Tensor
   if (cast.tensors.empty()) return {};
   const auto source = side.of(*cast.tensors[0]);
   if (source.writer <= m.writer || source.writer >= static_cast<std::int64_t>(now)) return {};
-  return fmt::format("in {} the copy that op {} ({}) made of storage {} is older than its last write, op {} ({})", name, m.writer,
-                     rec::display_name(cast), cast.tensors[0]->storage, source.writer,
+  return fmt::format("in {} the copy that op {} ({}) made of storage {} is older than its last write, op {} ({})", name,
+                     m.writer, rec::display_name(cast), cast.tensors[0]->storage, source.writer,
                      rec::display_name(side.trace.ops[static_cast<std::size_t>(source.writer)]));
 }
 
@@ -293,7 +313,8 @@ void PairWalk::alias(Current& c, std::size_t k) {
   if ((pa == kb && pb == ka) || c.rooted || told_aliases_.contains(ka)) return;
   const bool same = ta.before_state == rec::DigestState::Known && tb.before_state == rec::DigestState::Known &&
                     ta.before == tb.before && ta.sizes == tb.sizes;
-  const bool matters = a_.mutated.contains(ka) || b_.mutated.contains(kb) || b_.mutated.contains(pa) || a_.mutated.contains(pb);
+  const bool matters =
+      a_.mutated.contains(ka) || b_.mutated.contains(kb) || b_.mutated.contains(pa) || a_.mutated.contains(pb);
   if (!same || !matters) return;
   told_aliases_.insert(ka);
   const bool shared_in_a = pa != kb;
@@ -303,9 +324,10 @@ void PairWalk::alias(Current& c, std::size_t k) {
   d.actual = shared_in_a ? "two storages" : "one storage";
   const auto names = names_of(shared_in_a ? a_.trace : b_.trace, shared_in_a ? ka : kb);
   d.kind = "alias";
-  d.cause = fmt::format("alias: {} of this op and a tensor that an earlier op used share a storage{} in {} and not in {}; what is "
-                        "written to one is written to both only there.", d.input, names.empty() ? "" : " (" + names + ")",
-                        shared_in_a ? "a" : "b", shared_in_a ? "b" : "a");
+  d.cause = fmt::format(
+      "alias: {} of this op and a tensor that an earlier op used share a storage{} in {} and not in {}; what is "
+      "written to one is written to both only there.",
+      d.input, names.empty() ? "" : " (" + names + ")", shared_in_a ? "a" : "b", shared_in_a ? "b" : "a");
   root(c, std::move(d));
 }
 
@@ -324,12 +346,14 @@ void PairWalk::generators(Current& c) {
       d.expected = generator_text(ga.before, ga.before_digest);
       d.actual = generator_text(gb.before, gb.before_digest);
       d.kind = "generator";
-      d.cause = fmt::format("generator: the state of {} before this draw differs ({} against {}).", ga.device, d.expected, d.actual);
+      d.cause = fmt::format("generator: the state of {} before this draw differs ({} against {}).", ga.device,
+                            d.expected, d.actual);
       if (sa.drawn_alone >= 0 || sb.drawn_alone >= 0)
-        d.cause += fmt::format(" {} drew from it in {} only.",
-                               rec::display_name(sa.drawn_alone >= 0 ? a_.trace.ops[static_cast<std::size_t>(sa.drawn_alone)]
-                                                                     : b_.trace.ops[static_cast<std::size_t>(sb.drawn_alone)]),
-                               sa.drawn_alone >= 0 ? "a" : "b");
+        d.cause +=
+            fmt::format(" {} drew from it in {} only.",
+                        rec::display_name(sa.drawn_alone >= 0 ? a_.trace.ops[static_cast<std::size_t>(sa.drawn_alone)]
+                                                              : b_.trace.ops[static_cast<std::size_t>(sb.drawn_alone)]),
+                        sa.drawn_alone >= 0 ? "a" : "b");
       else
         d.cause += " Restore the generator (torch.set_rng_state, or a checkpoint that preserves it) before the step.";
       root(c, std::move(d));
@@ -343,7 +367,8 @@ void PairWalk::generators(Current& c) {
 void PairWalk::arguments(Current& c) {
   std::string text;
   for (std::size_t k = 0; k < std::min(c.oa.args.size(), c.ob.args.size()) && text.empty(); ++k)
-    if (const auto d = value_difference(*c.oa.args[k], *c.ob.args[k]); !d.empty()) text = fmt::format("argument {} is {}", k, d);
+    if (const auto d = value_difference(*c.oa.args[k], *c.ob.args[k]); !d.empty())
+      text = fmt::format("argument {} is {}", k, d);
   if (text.empty()) return;
   add_note(out_.arguments, c.i, c.oa, text);
   if (c.rooted || c.shape_differs || (number_differs_ && c.input_differs)) return;
@@ -371,11 +396,14 @@ void PairWalk::outputs(Current& c) {
     const auto relation = elements::compare(a_.trace, ta, b_.trace, tb, Side::kAfter, false, d);
     cause::Cause why;
     if (!c.never_written.empty()) {
-      why = {"never written", fmt::format("never written: this op reads memory that nobody wrote, {}.", c.never_written)};
+      why = {"never written",
+             fmt::format("never written: this op reads memory that nobody wrote, {}.", c.never_written)};
     } else if (ta.dtype != tb.dtype || ta.sizes != tb.sizes) {
       why = {"dtype", fmt::format("dtype: the result's {}.", difference)};
     } else if (!c.layout.empty()) {
-      why = {"layout", fmt::format("layout: the inputs' values are equal and {}; the kernel walks memory in another order.", c.layout)};
+      why = {"layout",
+             fmt::format("layout: the inputs' values are equal and {}; the kernel walks memory in another order.",
+                         c.layout)};
     } else {
       why = cause::of_root(a_.trace, c.oa, b_.trace, c.ob, out_.environment);
     }

@@ -1,4 +1,5 @@
-// What a walk along one trace knows: who wrote each storage last, and whether its bytes already differ from the other's.
+// What a walk along one trace knows: who wrote each storage last, and whether its bytes already differ from the
+// other's.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -28,7 +29,7 @@ struct Memory {
 
 struct Generator {
   std::string after;
-  bool differs = false;       // from the other trace's since a difference that is reported
+  bool differs = false;           // from the other trace's since a difference that is reported
   std::int64_t drawn_alone = -1;  // the last op that only this trace has and that drew
 };
 
@@ -38,9 +39,8 @@ inline std::string state_text(const std::vector<std::uint8_t>& bytes, const Dige
 
 // A result that shares an argument's storage: nothing was written.
 inline bool is_view(const rec::OpT& op, const rec::TensorT& t) {
-  return t.created && std::any_of(op.tensors.begin(), op.tensors.end(), [&](const auto& u) {
-           return !u->created && key_of(*u) == key_of(t);
-         });
+  return t.created && std::any_of(op.tensors.begin(), op.tensors.end(),
+                                  [&](const auto& u) { return !u->created && key_of(*u) == key_of(t); });
 }
 inline bool is_written(const rec::OpT& op, const rec::TensorT& t) {
   return t.mutated || t.undeclared || (t.created && !is_view(op, t));

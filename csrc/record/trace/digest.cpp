@@ -44,11 +44,16 @@ void gather(std::byte* to, const std::byte* from, std::int64_t n, std::int64_t s
 
 void gather(std::size_t item, std::byte* to, const std::byte* from, std::int64_t n, std::int64_t step_bytes) {
   switch (item) {
-    case 1: return gather<1>(to, from, n, step_bytes);
-    case 2: return gather<2>(to, from, n, step_bytes);
-    case 4: return gather<4>(to, from, n, step_bytes);
-    case 8: return gather<8>(to, from, n, step_bytes);
-    case 16: return gather<16>(to, from, n, step_bytes);
+    case 1:
+      return gather<1>(to, from, n, step_bytes);
+    case 2:
+      return gather<2>(to, from, n, step_bytes);
+    case 4:
+      return gather<4>(to, from, n, step_bytes);
+    case 8:
+      return gather<8>(to, from, n, step_bytes);
+    case 16:
+      return gather<16>(to, from, n, step_bytes);
     default:
       for (std::int64_t i = 0; i < n; ++i) std::memcpy(to + i * item, from + i * step_bytes, item);
   }
@@ -75,7 +80,9 @@ Digest Digest::from_hex(std::string_view text) {
     good = v >= 0;
     if (good) out.bytes[i / 2] = static_cast<std::uint8_t>(out.bytes[i / 2] << 4 | v);
   }
-  if (!good) throw Error(ErrorKind::kBadInput, "'" + std::string(text) + "' is not a digest: give 64 lower-case hexadecimal digits.");
+  if (!good)
+    throw Error(ErrorKind::kBadInput,
+                "'" + std::string(text) + "' is not a digest: give 64 lower-case hexadecimal digits.");
   return out;
 }
 

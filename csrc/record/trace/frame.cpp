@@ -57,8 +57,8 @@ Digest next_chain(View header, const Digest& chain, View payload) {
   return h.finish();
 }
 
-std::array<std::uint8_t, kHeader> encode(Type type, Codec codec, std::uint64_t sequence, std::uint64_t raw, View payload,
-                                         Digest& chain) {
+std::array<std::uint8_t, kHeader> encode(Type type, Codec codec, std::uint64_t sequence, std::uint64_t raw,
+                                         View payload, Digest& chain) {
   std::array<std::uint8_t, kHeader> out{};
   std::copy(kFrameMagic.begin(), kFrameMagic.end(), out.begin());
   out[4] = static_cast<std::uint8_t>(type);
@@ -74,8 +74,9 @@ std::array<std::uint8_t, kHeader> encode(Type type, Codec codec, std::uint64_t s
 
 std::optional<Header> decode(View header, const Digest& chain) {
   if (!std::equal(kFrameMagic.begin(), kFrameMagic.end(), header.begin()) || header[6] || header[7]) return {};
-  Header out{header[4], header[5], load_u64(&header[8]), load_u64(&header[16]), load_u64(&header[24]),
-             load_u64(&header[32]), {}};
+  Header out{
+      header[4], header[5], load_u64(&header[8]), load_u64(&header[16]), load_u64(&header[24]), load_u64(&header[32]),
+      {}};
   std::copy(header.begin() + 40, header.begin() + 72, out.chain.bytes.begin());
   if (out.check != header_check(header, chain)) return {};
   return out;
@@ -94,8 +95,8 @@ Packed pack(View head, View data, int level, std::uint64_t max_expansion) {
   Packed out;
   out.bytes.resize(head.size() + ZSTD_compressBound(data.size()));
   std::copy(head.begin(), head.end(), out.bytes.begin());
-  const std::size_t n = ZSTD_compressCCtx(context.get(), out.bytes.data() + head.size(),
-                                          out.bytes.size() - head.size(), data.data(), data.size(), level);
+  const std::size_t n = ZSTD_compressCCtx(context.get(), out.bytes.data() + head.size(), out.bytes.size() - head.size(),
+                                          data.data(), data.size(), level);
   if (ZSTD_isError(n)) throw Error(ErrorKind::kInternal, std::string("zstd cannot compress: ") + ZSTD_getErrorName(n));
   if (n < data.size() && (max_expansion == 0 || data.size() / n < max_expansion)) {
     out.codec = Codec::kZstd;

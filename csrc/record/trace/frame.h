@@ -22,10 +22,10 @@ namespace step_oracle::frame {
 constexpr std::array<std::uint8_t, 8> kMagic = {0x89, 'S', 'O', 'T', 'R', '\r', '\n', 0x1a};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kFileHeader = 32, kHeader = 72, kChecked = 32;
-constexpr std::size_t kBlobHead = 48;                // digest 32 | total u64 | offset u64, never compressed
-constexpr std::uint64_t kMaxRecords = 64ull << 20;   // raw bytes of a Records frame
-constexpr std::uint64_t kMaxBlobPart = 4ull << 20;   // raw bytes of a Blob frame, its head left out
-constexpr std::uint64_t kMaxExpansion = 512;         // raw / stored of a Records frame; denser ones are stored raw
+constexpr std::size_t kBlobHead = 48;               // digest 32 | total u64 | offset u64, never compressed
+constexpr std::uint64_t kMaxRecords = 64ull << 20;  // raw bytes of a Records frame
+constexpr std::uint64_t kMaxBlobPart = 4ull << 20;  // raw bytes of a Blob frame, its head left out
+constexpr std::uint64_t kMaxExpansion = 512;        // raw / stored of a Records frame; denser ones are stored raw
 
 enum class Type : std::uint8_t { kRecords = 1, kBlob = 2 };
 enum class Codec : std::uint8_t { kRaw = 0, kZstd = 1 };
@@ -43,8 +43,8 @@ std::array<std::uint8_t, kFileHeader> file_header(const std::array<std::uint8_t,
 Digest first_chain(View file_header);
 
 // The bytes of a whole frame's header; `chain` goes on to the next frame.
-std::array<std::uint8_t, kHeader> encode(Type type, Codec codec, std::uint64_t sequence, std::uint64_t raw, View payload,
-                                         Digest& chain);
+std::array<std::uint8_t, kHeader> encode(Type type, Codec codec, std::uint64_t sequence, std::uint64_t raw,
+                                         View payload, Digest& chain);
 // Empty where the magic, the zeros or the check do not hold.
 std::optional<Header> decode(View header, const Digest& chain);
 Digest next_chain(View header, const Digest& chain, View payload);

@@ -23,17 +23,20 @@ void refuse_what_is_not_a_trace(int fd, const std::string& path) {
   std::array<std::uint8_t, 8> start{};
   const auto n = ::pread(fd, start.data(), start.size(), 0);
   if (n != static_cast<ssize_t>(start.size()) || start != kMagic)
-    throw Error(ErrorKind::kBadInput, fmt::format("'{}' exists and is not a step-oracle trace, so it is not overwritten. "
-                                                  "Give another path, or delete it.", path));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("'{}' exists and is not a step-oracle trace, so it is not overwritten. "
+                            "Give another path, or delete it.",
+                            path));
 }
 
 }  // namespace
 
 void File::fail(const char* doing, int error) {
-  throw Error(ErrorKind::kIo, fmt::format("Cannot {} '{}': {}. {}", doing, path_, std::strerror(error),
-                                          error == ENOSPC || error == EFBIG || error == EDQUOT
-                                              ? "Free space or give another path; what is there reads as an incomplete trace."
-                                              : "Check the path and its permissions."));
+  throw Error(ErrorKind::kIo,
+              fmt::format("Cannot {} '{}': {}. {}", doing, path_, std::strerror(error),
+                          error == ENOSPC || error == EFBIG || error == EDQUOT
+                              ? "Free space or give another path; what is there reads as an incomplete trace."
+                              : "Check the path and its permissions."));
 }
 
 File::File(std::string path) : path_(std::move(path)) {
@@ -41,8 +44,10 @@ File::File(std::string path) : path_(std::move(path)) {
   if (fd_ < 0) fail("write", errno);
   try {
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-      throw Error(ErrorKind::kBadInput, fmt::format("Another recorder is writing '{}'. Give every process (every rank) a "
-                                                    "path of its own.", path_));
+      throw Error(ErrorKind::kBadInput,
+                  fmt::format("Another recorder is writing '{}'. Give every process (every rank) a "
+                              "path of its own.",
+                              path_));
     refuse_what_is_not_a_trace(fd_, path_);
     struct stat info {};
     if (::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) && ::ftruncate(fd_, 0) != 0) fail("write", errno);

@@ -98,8 +98,10 @@ class TraceLoader {
       finish();
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kCorrupt) throw;
-      throw Error(ErrorKind::kCorrupt, fmt::format("'{}' is damaged and is not read: {}. Record it again, or take another "
-                                                   "copy.", trace_->path, e.what()));
+      throw Error(ErrorKind::kCorrupt,
+                  fmt::format("'{}' is damaged and is not read: {}. Record it again, or take another "
+                              "copy.",
+                              trace_->path, e.what()));
     }
     return std::shared_ptr<const Trace>(std::move(trace_));
   }
@@ -116,9 +118,11 @@ class TraceLoader {
     if (have < h.size()) check::corrupt("it ends inside its first 32 bytes");
     trace_->version = static_cast<std::uint32_t>(frame::load_u64(&h[8]));
     if (trace_->version != frame::kVersion)
-      throw Error(ErrorKind::kBadInput,
-                  fmt::format("'{}' has trace format version {}; this step-oracle reads version {}. Use the step-oracle "
-                              "that wrote it, or a later one.", trace_->path, trace_->version, frame::kVersion));
+      throw Error(
+          ErrorKind::kBadInput,
+          fmt::format("'{}' has trace format version {}; this step-oracle reads version {}. Use the step-oracle "
+                      "that wrote it, or a later one.",
+                      trace_->path, trace_->version, frame::kVersion));
     if (h[12] | h[13] | h[14] | h[15]) check::corrupt("its header has bytes set that version 1 leaves zero");
     chain_ = frame::first_chain(h);
     at_ = h.size();
@@ -165,7 +169,8 @@ class TraceLoader {
     if (records ? head->raw > frame::kMaxRecords || head->raw / frame::kMaxExpansion > head->stored
                 : head->raw > frame::kMaxBlobPart || head->stored < frame::kBlobHead)
       check::corrupt(fmt::format("frame {} says that {} stored bytes are {}", number, head->stored, head->raw));
-    if (head->stored > 2 * frame::kMaxRecords) check::corrupt(fmt::format("frame {} has {} bytes", number, head->stored));
+    if (head->stored > 2 * frame::kMaxRecords)
+      check::corrupt(fmt::format("frame {} has {} bytes", number, head->stored));
     payload_.resize(head->stored);
     if (!file().read(at_ + frame::kHeader, payload_.data(), payload_.size()))
       check::corrupt("it cannot be read from the disk");
@@ -202,8 +207,10 @@ class TraceLoader {
   void records(frame::Codec codec, std::uint64_t raw) {
     records_bytes_ += raw;
     if (records_bytes_ > limits_.records)
-      throw Error(ErrorKind::kBadInput, fmt::format("The records of '{}' take more than {} bytes of memory, the limit set. "
-                                                    "Record fewer steps in one trace.", trace_->path, limits_.records));
+      throw Error(ErrorKind::kBadInput,
+                  fmt::format("The records of '{}' take more than {} bytes of memory, the limit set. "
+                              "Record fewer steps in one trace.",
+                              trace_->path, limits_.records));
     if (!frame::unpack(codec, payload_, raw, expanded_))
       check::corrupt(fmt::format("frame {} does not expand to the {} bytes it promises", trace_->frames, raw));
     rec::RecordsT r;
@@ -237,7 +244,8 @@ class TraceLoader {
     for (auto& f : r.freed) freed_.emplace(f->id, f->ticket);
     for (auto& s : r.settled) trace_->settled.push_back(std::move(*s));
     for (auto& n : r.names) {
-      if (static_cast<unsigned>(n->moment) > static_cast<unsigned>(rec::Moment::End)) check::corrupt("names of no moment");
+      if (static_cast<unsigned>(n->moment) > static_cast<unsigned>(rec::Moment::End))
+        check::corrupt("names of no moment");
       auto& to = n->moment == rec::Moment::Start ? trace_->names_start : trace_->names_end;
       for (auto& entry : n->entries) {
         check::name(*entry, known_);
@@ -259,7 +267,8 @@ class TraceLoader {
     if (trace_->frames == 0) check::corrupt("it ends before its first record");
     auto& t = *trace_;
     std::sort(t.ops.begin(), t.ops.end(), [](const auto& a, const auto& b) { return a.ticket < b.ticket; });
-    std::stable_sort(t.events.begin(), t.events.end(), [](const auto& a, const auto& b) { return a.ticket < b.ticket; });
+    std::stable_sort(t.events.begin(), t.events.end(),
+                     [](const auto& a, const auto& b) { return a.ticket < b.ticket; });
     std::stable_sort(t.plans.begin(), t.plans.end(), [](const auto& a, const auto& b) { return a.op < b.op; });
     settle();
     for (const auto& op : t.ops)
@@ -271,10 +280,11 @@ class TraceLoader {
         s.freed = true;
         s.freed_at = f->second;
       }
-    if (t.has_end && (t.end.ops != t.ops.size() || t.end.storages != t.storages.size() ||
-                      t.end.blobs != t.blobs_->entries.size()))
-      check::corrupt(fmt::format("its end counts {} ops, {} storages and {} blobs, and it holds {}, {} and {}", t.end.ops,
-                                 t.end.storages, t.end.blobs, t.ops.size(), t.storages.size(), t.blobs_->entries.size()));
+    if (t.has_end &&
+        (t.end.ops != t.ops.size() || t.end.storages != t.storages.size() || t.end.blobs != t.blobs_->entries.size()))
+      check::corrupt(fmt::format("its end counts {} ops, {} storages and {} blobs, and it holds {}, {} and {}",
+                                 t.end.ops, t.end.storages, t.end.blobs, t.ops.size(), t.storages.size(),
+                                 t.blobs_->entries.size()));
     completeness();
   }
 
@@ -287,8 +297,10 @@ class TraceLoader {
         continue;
       }
       for (const auto& u : s.tensors) {
-        if (u->index >= t.ops[i].tensors.size() || static_cast<unsigned>(u->state) > static_cast<unsigned>(rec::DigestState::Pending))
-          check::corrupt(fmt::format("the completion of op {} names tensor {} of {}", s.op, u->index, t.ops[i].tensors.size()));
+        if (u->index >= t.ops[i].tensors.size() ||
+            static_cast<unsigned>(u->state) > static_cast<unsigned>(rec::DigestState::Pending))
+          check::corrupt(
+              fmt::format("the completion of op {} names tensor {} of {}", s.op, u->index, t.ops[i].tensors.size()));
         t.ops[i].tensors[u->index]->after = u->after;
         t.ops[i].tensors[u->index]->after_state = u->state;
         check::tensor(*t.ops[i].tensors[u->index], known_, fmt::format("the completion of op {}", s.op));
@@ -298,13 +310,15 @@ class TraceLoader {
 
   void completeness() {
     auto& t = *trace_;
-    const auto unseen = std::find_if(t.events.begin(), t.events.end(),
-                                     [](const auto& e) { return e.kind == rec::EventKind::NotSeen; });
+    const auto unseen =
+        std::find_if(t.events.begin(), t.events.end(), [](const auto& e) { return e.kind == rec::EventKind::NotSeen; });
     if (!cut_.empty()) {
       t.reason = cut_ + fmt::format("; it reads up to its last whole frame: {} ops.", t.ops.size());
     } else if (!t.has_end) {
-      t.reason = fmt::format("the recording did not come to its end (the process was killed or is still running); {} ops "
-                             "were read.", t.ops.size());
+      t.reason = fmt::format(
+          "the recording did not come to its end (the process was killed or is still running); {} ops "
+          "were read.",
+          t.ops.size());
     } else if (!t.end.complete) {
       t.reason = t.end.reason.empty() ? "the recorder says that it did not come to its end." : t.end.reason;
     } else if (unseen != t.events.end()) {
@@ -358,19 +372,22 @@ std::vector<std::uint8_t> Trace::blob(const Digest& digest) const {
   const auto* entry = blobs_->whole(digest);
   if (!entry)
     throw Error(ErrorKind::kBadInput, fmt::format("'{}' does not keep the bytes of {}. Record with keep=\"state\" or "
-                                                  "keep=\"all\".", path, digest.hex()));
+                                                  "keep=\"all\".",
+                                                  path, digest.hex()));
   std::vector<std::uint8_t> out;
   frame::Bytes stored, piece;
   for (const auto& part : entry->parts) {
     stored.resize(part.stored);
-    if (!blobs_->file.read(part.at, stored.data(), stored.size()) || !frame::unpack(part.codec, stored, part.raw, piece))
-      throw Error(ErrorKind::kCorrupt, fmt::format("The bytes of {} in '{}' cannot be expanded: the file is damaged.",
-                                                   digest.hex(), path));
+    if (!blobs_->file.read(part.at, stored.data(), stored.size()) ||
+        !frame::unpack(part.codec, stored, part.raw, piece))
+      throw Error(ErrorKind::kCorrupt,
+                  fmt::format("The bytes of {} in '{}' cannot be expanded: the file is damaged.", digest.hex(), path));
     out.insert(out.end(), piece.begin(), piece.end());
   }
   if (blake3(out.data(), out.size()) != digest)
     throw Error(ErrorKind::kCorrupt, fmt::format("The bytes that '{}' keeps under {} have another digest: the file is "
-                                                 "damaged.", path, digest.hex()));
+                                                 "damaged.",
+                                                 path, digest.hex()));
   return out;
 }
 

@@ -15,10 +15,10 @@ namespace step_oracle {
 
 struct StorageInfo {
   rec::StorageT record;
-  rec::StorageInitT init;        // state Absent where there is none
-  std::uint64_t last_use = 0;    // ticket of the last op that uses it (0 where none does)
+  rec::StorageInitT init;      // state Absent where there is none
+  std::uint64_t last_use = 0;  // ticket of the last op that uses it (0 where none does)
   bool freed = false;
-  std::uint64_t freed_at = 0;    // freed before the op with this ticket
+  std::uint64_t freed_at = 0;  // freed before the op with this ticket
 };
 
 struct ReadLimits {
@@ -33,30 +33,30 @@ class Trace {
 
   std::string path;
   std::uint32_t version = 0;
-  std::uint64_t bytes = 0;                 // of the file
+  std::uint64_t bytes = 0;  // of the file
   std::uint64_t frames = 0;
   bool complete = false;
-  std::string reason;                      // why not complete, in one sentence
+  std::string reason;  // why not complete, in one sentence
 
   rec::EnvironmentT environment;
-  std::map<std::string, std::string> schemas;   // "aten::mul_.Tensor" -> text
-  std::vector<StorageInfo> storages;            // in the order of the file
+  std::map<std::string, std::string> schemas;  // "aten::mul_.Tensor" -> text
+  std::vector<StorageInfo> storages;           // in the order of the file
   std::vector<rec::NameT> names_start, names_end;
-  std::vector<rec::OpT> ops;                    // by ticket; pending digests are filled in from `settled`
+  std::vector<rec::OpT> ops;  // by ticket; pending digests are filled in from `settled`
   std::vector<rec::SettledT> settled;
-  std::vector<rec::EventT> events;              // by ticket
-  std::vector<rec::PlanT> plans;                // by op
+  std::vector<rec::EventT> events;  // by ticket
+  std::vector<rec::PlanT> plans;    // by op
   bool has_end = false;
   rec::EndT end;
 
   const StorageInfo* storage(std::uint64_t id, std::uint32_t generation) const;  // null where there is none
   std::size_t op_index(std::uint64_t ticket) const;  // the first op with this ticket or a later one
-  std::size_t tensor_count() const;             // uses of tensors in all ops
+  std::size_t tensor_count() const;                  // uses of tensors in all ops
   std::size_t blob_count() const;
   bool has_blob(const Digest& digest) const;
   std::uint64_t blob_size(const Digest& digest) const;  // 0 where there is none
-  // Reads, expands and re-digests the bytes. Throws Error{kBadInput} where the trace does not keep them, Error{kCorrupt}
-  // where they are not what the digest says. May be called from several threads.
+  // Reads, expands and re-digests the bytes. Throws Error{kBadInput} where the trace does not keep them,
+  // Error{kCorrupt} where they are not what the digest says. May be called from several threads.
   std::vector<std::uint8_t> blob(const Digest& digest) const;
   std::vector<Digest> blob_digests() const;
 

@@ -67,22 +67,27 @@ std::string display_name(const OpT& op) {
 
 // torch's names; bytes of one element. Sub-byte kinds pack into bytes, as torch stores them.
 #define STEP_ORACLE_TRACE_DTYPES(X)                                                                                   \
-  X(UInt8, "uint8", 1) X(Int8, "int8", 1) X(Int16, "int16", 2) X(Int32, "int32", 4) X(Int64, "int64", 8)              \
-  X(Float16, "float16", 2) X(Float32, "float32", 4) X(Float64, "float64", 8) X(Complex32, "complex32", 4)             \
-  X(Complex64, "complex64", 8) X(Complex128, "complex128", 16) X(Bool, "bool", 1) X(QInt8, "qint8", 1)                \
-  X(QUInt8, "quint8", 1) X(QInt32, "qint32", 4) X(BFloat16, "bfloat16", 2) X(QUInt4x2, "quint4x2", 1)                 \
-  X(QUInt2x4, "quint2x4", 1) X(Bits1x8, "bits1x8", 1) X(Bits2x4, "bits2x4", 1) X(Bits4x2, "bits4x2", 1)               \
-  X(Bits8, "bits8", 1) X(Bits16, "bits16", 2) X(Float8E5M2, "float8_e5m2", 1) X(Float8E4M3FN, "float8_e4m3fn", 1)     \
-  X(Float8E5M2FNUZ, "float8_e5m2fnuz", 1) X(Float8E4M3FNUZ, "float8_e4m3fnuz", 1) X(UInt16, "uint16", 2)              \
-  X(UInt32, "uint32", 4) X(UInt64, "uint64", 8) X(UInt1, "uint1", 1) X(UInt2, "uint2", 1) X(UInt3, "uint3", 1)        \
-  X(UInt4, "uint4", 1) X(UInt5, "uint5", 1) X(UInt6, "uint6", 1) X(UInt7, "uint7", 1) X(Int1, "int1", 1)              \
-  X(Int2, "int2", 1) X(Int3, "int3", 1) X(Int4, "int4", 1) X(Int5, "int5", 1) X(Int6, "int6", 1) X(Int7, "int7", 1)   \
-  X(Float8E8M0FNU, "float8_e8m0fnu", 1) X(Float4E2M1FNx2, "float4_e2m1fn_x2", 1)
+  X(UInt8, "uint8", 1)                                                                                                \
+  X(Int8, "int8", 1) X(Int16, "int16", 2) X(Int32, "int32", 4) X(Int64, "int64", 8) X(Float16, "float16", 2)          \
+      X(Float32, "float32", 4) X(Float64, "float64", 8) X(Complex32, "complex32", 4) X(Complex64, "complex64", 8)     \
+          X(Complex128, "complex128", 16) X(Bool, "bool", 1) X(QInt8, "qint8", 1) X(QUInt8, "quint8", 1)              \
+              X(QInt32, "qint32", 4) X(BFloat16, "bfloat16", 2) X(QUInt4x2, "quint4x2", 1) X(QUInt2x4, "quint2x4", 1) \
+                  X(Bits1x8, "bits1x8", 1) X(Bits2x4, "bits2x4", 1) X(Bits4x2, "bits4x2", 1) X(Bits8, "bits8", 1)     \
+                      X(Bits16, "bits16", 2) X(Float8E5M2, "float8_e5m2", 1) X(Float8E4M3FN, "float8_e4m3fn", 1)      \
+                          X(Float8E5M2FNUZ, "float8_e5m2fnuz", 1) X(Float8E4M3FNUZ, "float8_e4m3fnuz", 1)             \
+                              X(UInt16, "uint16", 2) X(UInt32, "uint32", 4) X(UInt64, "uint64", 8)                    \
+                                  X(UInt1, "uint1", 1) X(UInt2, "uint2", 1) X(UInt3, "uint3", 1) X(UInt4, "uint4", 1) \
+                                      X(UInt5, "uint5", 1) X(UInt6, "uint6", 1) X(UInt7, "uint7", 1)                  \
+                                          X(Int1, "int1", 1) X(Int2, "int2", 1) X(Int3, "int3", 1) X(Int4, "int4", 1) \
+                                              X(Int5, "int5", 1) X(Int6, "int6", 1) X(Int7, "int7", 1)                \
+                                                  X(Float8E8M0FNU, "float8_e8m0fnu", 1)                               \
+                                                      X(Float4E2M1FNx2, "float4_e2m1fn_x2", 1)
 
 const char* name_of(DType t) {
   switch (t) {
 #define X(id, text, bytes) \
-  case DType::id: return text;
+  case DType::id:          \
+    return text;
     STEP_ORACLE_TRACE_DTYPES(X)
 #undef X
   }
@@ -92,7 +97,8 @@ const char* name_of(DType t) {
 std::size_t size_of(DType t) {
   switch (t) {
 #define X(id, text, bytes) \
-  case DType::id: return bytes;
+  case DType::id:          \
+    return bytes;
     STEP_ORACLE_TRACE_DTYPES(X)
 #undef X
   }
@@ -101,35 +107,52 @@ std::size_t size_of(DType t) {
 
 const char* name_of(Phase p) {
   switch (p) {
-    case Phase::Unknown: return "unknown";
-    case Phase::Forward: return "forward";
-    case Phase::Backward: return "backward";
-    case Phase::Optimizer: return "optimizer";
-    case Phase::Recompute: return "recompute";
+    case Phase::Unknown:
+      return "unknown";
+    case Phase::Forward:
+      return "forward";
+    case Phase::Backward:
+      return "backward";
+    case Phase::Optimizer:
+      return "optimizer";
+    case Phase::Recompute:
+      return "recompute";
   }
   return "?";
 }
 
 const char* name_of(DigestState s) {
   switch (s) {
-    case DigestState::Absent: return "absent";
-    case DigestState::Known: return "known";
-    case DigestState::NeverWritten: return "never written";
-    case DigestState::Unreadable: return "unreadable";
-    case DigestState::Pending: return "pending";
+    case DigestState::Absent:
+      return "absent";
+    case DigestState::Known:
+      return "known";
+    case DigestState::NeverWritten:
+      return "never written";
+    case DigestState::Unreadable:
+      return "unreadable";
+    case DigestState::Pending:
+      return "pending";
   }
   return "?";
 }
 
 const char* name_of(NameRole r) {
   switch (r) {
-    case NameRole::Parameter: return "parameter";
-    case NameRole::Buffer: return "buffer";
-    case NameRole::Optimizer: return "optimizer";
-    case NameRole::Gradient: return "gradient";
-    case NameRole::Input: return "input";
-    case NameRole::Output: return "output";
-    case NameRole::Loss: return "loss";
+    case NameRole::Parameter:
+      return "parameter";
+    case NameRole::Buffer:
+      return "buffer";
+    case NameRole::Optimizer:
+      return "optimizer";
+    case NameRole::Gradient:
+      return "gradient";
+    case NameRole::Input:
+      return "input";
+    case NameRole::Output:
+      return "output";
+    case NameRole::Loss:
+      return "loss";
   }
   return "?";
 }

@@ -1,5 +1,5 @@
-// The records in memory: flatc's object API of trace.fbs (rec::OpT, rec::TensorT, rec::ValueT, ...), and what makes them
-// pleasant to fill in and to read.
+// The records in memory: flatc's object API of trace.fbs (rec::OpT, rec::TensorT, rec::ValueT, ...), and what makes
+// them pleasant to fill in and to read.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,7 @@ ValuePtr text_value(ValueKind kind, std::string text);
 // DType, Layout, MemoryFormat: torch's number.
 ValuePtr enum_value(ValueKind kind, std::int64_t number);
 
-double float_of(const ValueT& v);      // Float
+double float_of(const ValueT& v);       // Float
 double float_bits_re(const ValueT& v);  // Complex
 double float_bits_im(const ValueT& v);
 

@@ -210,7 +210,8 @@ class TraceWriter::Impl {
     if (data.size() > frame::kMaxRecords)
       throw Error(ErrorKind::kUnsupported,
                   fmt::format("The records of one moment take {} bytes; a frame of '{}' holds at most {}. Record fewer "
-                              "names or shorter argument lists.", data.size(), file_.path(), frame::kMaxRecords));
+                              "names or shorter argument lists.",
+                              data.size(), file_.path(), frame::kMaxRecords));
     const auto packed = frame::pack({}, data, options_.level, frame::kMaxExpansion);
     file_.append(frame::Type::kRecords, packed.codec, data.size(), packed.bytes);
     bytes_ = file_.size();

@@ -14,10 +14,10 @@
 namespace step_oracle {
 
 struct WriterOptions {
-  int level = 3;                // zstd
-  std::size_t batch = 64;       // ops in a frame
-  int flush_ms = 50;            // the longest that a record waits
-  std::size_t queue = 64 << 20; // bytes of kept blobs that may wait; then blob() blocks
+  int level = 3;                 // zstd
+  std::size_t batch = 64;        // ops in a frame
+  int flush_ms = 50;             // the longest that a record waits
+  std::size_t queue = 64 << 20;  // bytes of kept blobs that may wait; then blob() blocks
 };
 
 class TraceWriter {
