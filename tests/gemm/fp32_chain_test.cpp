@@ -23,7 +23,8 @@ std::vector<float> fill(std::mt19937& gen, std::int64_t n, Data kind) {
     x = normal(gen);
     if (kind == Data::kWide) x = std::ldexp(x, static_cast<int>(gen() % 240) - 130);
     if (kind == Data::kSpecial && gen() % 40 == 0) {
-      const std::uint32_t patterns[] = {0x7f800000, 0xff800000, 0x7fc00001, 0xffa5a5a5, 0x80000000, 0, 1, 0x007fffff, 0x7f7fffff};
+      const std::uint32_t patterns[] = {0x7f800000, 0xff800000, 0x7fc00001, 0xffa5a5a5, 0x80000000,
+                                        0,          1,          0x007fffff, 0x7f7fffff};
       x = float_of(patterns[gen() % std::size(patterns)]);
     }
   }
@@ -35,8 +36,8 @@ struct Problem {
   Params p;
   std::vector<float> a, b, c, bias, d;
 
-  Problem(std::mt19937& gen, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, bool ta, bool tb, bool td,
-          std::int64_t pad, Data kind) {
+  Problem(std::mt19937& gen, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, bool ta, bool tb,
+          bool td, std::int64_t pad, Data kind) {
     auto view = [&](std::int64_t rows, std::int64_t cols, bool transposed, auto& matrix) {
       const std::int64_t line = (transposed ? rows : cols) + pad;
       matrix.row = transposed ? 1 : line;
@@ -62,9 +63,9 @@ void expect_body_equals_ref(Problem& q) {
     q.d = start;
     fp32_chain(q.p);
     ASSERT_SAME_BYTES(expected.data(), q.d.data(), static_cast<std::int64_t>(expected.size()))
-        << "m " << q.p.m << " n " << q.p.n << " k " << q.p.k << " batch " << q.p.batch << " a " << q.p.a.row << ',' << q.p.a.col
-        << " b " << q.p.b.row << ',' << q.p.b.col << " d " << q.p.d.row << ',' << q.p.d.col << " alpha " << q.p.epilogue.alpha
-        << " beta " << q.p.epilogue.beta << (q.p.epilogue.bias ? " bias" : "");
+        << "m " << q.p.m << " n " << q.p.n << " k " << q.p.k << " batch " << q.p.batch << " a " << q.p.a.row << ','
+        << q.p.a.col << " b " << q.p.b.row << ',' << q.p.b.col << " d " << q.p.d.row << ',' << q.p.d.col << " alpha "
+        << q.p.epilogue.alpha << " beta " << q.p.epilogue.beta << (q.p.epilogue.bias ? " bias" : "");
   });
 }
 
@@ -72,18 +73,26 @@ void random_epilogue(std::mt19937& gen, Problem& q) {
   auto& e = q.p.epilogue;
   if (gen() % 3 == 0) e.alpha = -0.37f;
   switch (gen() % 4) {
-    case 0: e.beta = 1.0f; break;
-    case 1: e.beta = 0.71f; break;
-    case 2: e.bias = q.bias.data(); break;
-    default: break;
+    case 0:
+      e.beta = 1.0f;
+      break;
+    case 1:
+      e.beta = 0.71f;
+      break;
+    case 2:
+      e.bias = q.bias.data();
+      break;
+    default:
+      break;
   }
   if (e.beta != 0.0f && gen() % 4 == 0) e.c = {q.d.data(), q.p.d.row, q.p.d.col, q.p.d.batch};  // in place
-  if (e.beta != 0.0f && gen() % 4 == 0) e.c = {q.c.data(), 0, 1, 0};                             // an expanded row
+  if (e.beta != 0.0f && gen() % 4 == 0) e.c = {q.c.data(), 0, 1, 0};                            // an expanded row
 }
 
 TEST(Fp32Chain, BodyEqualsRefOnRandomShapesLayoutsAndEpilogues) {
   std::mt19937 gen(1);
-  const std::int64_t sizes[] = {1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 15, 16, 17, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65, 97};
+  const std::int64_t sizes[] = {1,  2,  3,  5,  6,  7,  8,  11, 12, 13, 15, 16, 17,
+                                24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65, 97};
   auto size = [&] { return sizes[gen() % std::size(sizes)]; };
   for (int i = 0; i < 400; ++i) {
     const std::int64_t batch = i % 5 == 0 ? 1 + gen() % 7 : 1;
@@ -97,10 +106,12 @@ TEST(Fp32Chain, BodyEqualsRefOnRandomShapesLayoutsAndEpilogues) {
 
 TEST(Fp32Chain, BodyEqualsRefAcrossPanelBoundaries) {
   std::mt19937 gen(2);
-  const std::int64_t shapes[][3] = {{300, 40, 390}, {13, 800, 385}, {37, 33, 1200}, {290, 770, 20}, {1, 900, 400}, {900, 1, 400}, {1, 1, 5000}};
+  const std::int64_t shapes[][3] = {{300, 40, 390}, {13, 800, 385}, {37, 33, 1200}, {290, 770, 20},
+                                    {1, 900, 400},  {900, 1, 400},  {1, 1, 5000}};
   for (const auto& s : shapes)
     for (int layout = 0; layout < 4; ++layout) {
-      Problem q(gen, s[0], s[1], s[2], 1, layout & 1, layout & 2, layout == 3, layout, layout == 1 ? Data::kSpecial : Data::kNormal);
+      Problem q(gen, s[0], s[1], s[2], 1, layout & 1, layout & 2, layout == 3, layout,
+                layout == 1 ? Data::kSpecial : Data::kNormal);
       random_epilogue(gen, q);
       expect_body_equals_ref(q);
       if (HasFatalFailure()) return;
@@ -110,19 +121,20 @@ TEST(Fp32Chain, BodyEqualsRefAcrossPanelBoundaries) {
 TEST(Fp32Chain, StridesMayBeZeroNegativeOrOverlapping) {
   std::mt19937 gen(3);
   Problem q(gen, 19, 35, 21, 3, false, false, false, 0, Data::kNormal);
-  q.p.a.batch = 0;                                                     // one A for every matrix
-  q.p.b = {q.b.data() + 21 * 35 * 3 - 1, -35, -1, -21 * 35};           // backwards
+  q.p.a.batch = 0;                                            // one A for every matrix
+  q.p.b = {q.b.data() + 21 * 35 * 3 - 1, -35, -1, -21 * 35};  // backwards
   expect_body_equals_ref(q);
-  q.p.a = {q.a.data(), 1, 1, 1};                                       // Hankel: each row is the one before, shifted
+  q.p.a = {q.a.data(), 1, 1, 1};  // Hankel: each row is the one before, shifted
   expect_body_equals_ref(q);
-  q.p.b = {q.b.data(), 0, 1, 0};                                       // one row of B for every k
+  q.p.b = {q.b.data(), 0, 1, 0};  // one row of B for every k
   expect_body_equals_ref(q);
-  q.p.a = {q.a.data(), 5, 3, 2};                                       // no stride is 1
+  q.p.a = {q.a.data(), 5, 3, 2};  // no stride is 1
   expect_body_equals_ref(q);
 }
 
 TEST(Fp32Chain, ChainIsFusedAndInOrder) {
-  // (1 + 2^-12)^2 - (1 + 2^-11): 2^-24 remains only when the product is not rounded; the other order gives another value.
+  // (1 + 2^-12)^2 - (1 + 2^-11): 2^-24 remains only when the product is not rounded; the other order gives another
+  // value.
   const float a[] = {1.0f, 1.0f + 0x1p-12f}, b[] = {-(1.0f + 0x1p-11f), 1.0f + 0x1p-12f};
   float d = -1;
   Params p;

@@ -1,3 +1,5 @@
+#include "csrc/kernels/gemm/tensor_core.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,7 +8,6 @@
 
 #include "csrc/kernels/arith/convert.h"
 #include "csrc/kernels/core/error.h"
-#include "csrc/kernels/gemm/tensor_core.h"
 #include "tests/support/same_bytes.h"
 
 namespace step_oracle::gemm {
@@ -20,17 +21,25 @@ std::uint16_t draw(std::mt19937& gen, DType type, Data kind) {
   const auto narrow = [&](float x) { return bf16 ? convert::to_bf16(x) : convert::to_fp16(x); };
   const float x = normal(gen);
   switch (kind) {
-    case Data::kWide: return narrow(std::ldexp(x, static_cast<int>(gen() % (bf16 ? 150 : 30)) - (bf16 ? 90 : 20)));
-    case Data::kTiny: return gen() % 3 ? narrow(std::ldexp(x, bf16 ? -126 : -20)) : static_cast<std::uint16_t>(gen() & 0x807f);
-    case Data::kHuge: return narrow(std::ldexp(x, bf16 ? 62 : 14));
-    case Data::kSparse: return gen() % 8 ? static_cast<std::uint16_t>(gen() & 0x8000) : narrow(x);
-    case Data::kCancelling: return narrow(static_cast<float>(static_cast<int>(gen() % 5) - 2) * (gen() % 9 ? 1.0f : 0x1p-9f));
+    case Data::kWide:
+      return narrow(std::ldexp(x, static_cast<int>(gen() % (bf16 ? 150 : 30)) - (bf16 ? 90 : 20)));
+    case Data::kTiny:
+      return gen() % 3 ? narrow(std::ldexp(x, bf16 ? -126 : -20)) : static_cast<std::uint16_t>(gen() & 0x807f);
+    case Data::kHuge:
+      return narrow(std::ldexp(x, bf16 ? 62 : 14));
+    case Data::kSparse:
+      return gen() % 8 ? static_cast<std::uint16_t>(gen() & 0x8000) : narrow(x);
+    case Data::kCancelling:
+      return narrow(static_cast<float>(static_cast<int>(gen() % 5) - 2) * (gen() % 9 ? 1.0f : 0x1p-9f));
     case Data::kSpecial: {
-      const std::uint16_t inf = bf16 ? 0x7f80 : 0x7c00, patterns[] = {inf, static_cast<std::uint16_t>(inf | 0x8000), 0x7fff, 0, 0x8000};
+      const std::uint16_t inf = bf16 ? 0x7f80 : 0x7c00,
+                          patterns[] = {inf, static_cast<std::uint16_t>(inf | 0x8000), 0x7fff, 0, 0x8000};
       return gen() % 400 ? narrow(x) : patterns[gen() % 5];
     }
-    case Data::kAnyBits: return static_cast<std::uint16_t>(gen());
-    default: return narrow(x);
+    case Data::kAnyBits:
+      return static_cast<std::uint16_t>(gen());
+    default:
+      return narrow(x);
   }
 }
 
@@ -39,15 +48,17 @@ struct Problem {
   std::vector<std::uint16_t> a, b, c16, d16;
   std::vector<float> c32, d32;
 
-  Problem(std::mt19937& gen, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, DType type, AdderClass adder,
-          Data kind_a, Data kind_b, bool float_result = false) {
+  Problem(std::mt19937& gen, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, DType type,
+          AdderClass adder, Data kind_a, Data kind_b, bool float_result = false) {
     p.m = m, p.n = n, p.k = k, p.batch = batch, p.factors = type, p.adder = adder;
     const auto strides = [&](std::int64_t rows, std::int64_t cols) {
       const std::int64_t line_gap = gen() % 3;
-      return gen() % 2 ? Strides{cols + line_gap, 1, rows * (cols + line_gap)} : Strides{1, rows + line_gap, (rows + line_gap) * cols};
+      return gen() % 2 ? Strides{cols + line_gap, 1, rows * (cols + line_gap)}
+                       : Strides{1, rows + line_gap, (rows + line_gap) * cols};
     };
     p.a_strides = strides(m, k), p.b_strides = strides(k, n), p.c_strides = strides(m, n), p.d_strides = strides(m, n);
-    a.resize(static_cast<std::size_t>(batch * p.a_strides.batch + 1)), b.resize(static_cast<std::size_t>(batch * p.b_strides.batch + 1));
+    a.resize(static_cast<std::size_t>(batch * p.a_strides.batch + 1)),
+        b.resize(static_cast<std::size_t>(batch * p.b_strides.batch + 1));
     for (auto& x : a) x = draw(gen, type, kind_a);
     for (auto& x : b) x = draw(gen, type, kind_b);
     p.a = a.data(), p.b = b.data();
@@ -70,8 +81,9 @@ void expect_body_equals_ref(Problem& q) {
   test::for_each_isa_and_threads([&] {
     q.d16 = start16, q.d32 = start32;
     tensor_core(q.p);
-    const auto where = testing::Message() << "m " << q.p.m << " n " << q.p.n << " k " << q.p.k << ' ' << name_of(q.p.factors)
-                                          << (q.p.adder == AdderClass::kTuring ? " 8 terms" : " 16 terms");
+    const auto where = testing::Message()
+                       << "m " << q.p.m << " n " << q.p.n << " k " << q.p.k << ' ' << name_of(q.p.factors)
+                       << (q.p.adder == AdderClass::kTuring ? " 8 terms" : " 16 terms");
     ASSERT_SAME_BYTES(expected16.data(), q.d16.data(), static_cast<std::int64_t>(expected16.size())) << where;
     ASSERT_SAME_BYTES(expected32.data(), q.d32.data(), static_cast<std::int64_t>(expected32.size())) << where;
   });
@@ -84,13 +96,20 @@ TEST_P(TensorCore, BodyEqualsRefOnEveryKindOfData) {
   std::mt19937 gen(1);
   for (int i = 0; i < static_cast<int>(Data::kCount); ++i)
     for (int j = 0; j < static_cast<int>(Data::kCount); ++j) {
-      Problem q(gen, 1 + gen() % 7, 1 + gen() % 90, gen() % 5 ? 1 + gen() % 70 : gen() % 600, 1 + gen() % 2, type, adder,
-                static_cast<Data>(i), static_cast<Data>(j), gen() % 2);
+      Problem q(gen, 1 + gen() % 7, 1 + gen() % 90, gen() % 5 ? 1 + gen() % 70 : gen() % 600, 1 + gen() % 2, type,
+                adder, static_cast<Data>(i), static_cast<Data>(j), gen() % 2);
       switch (gen() % 4) {
-        case 0: q.p.bias = q.p.c; break;
-        case 1: q.p.beta = 1.0f; break;
-        case 2: q.p.alpha = 0.3f, q.p.beta = -0.7f; break;
-        default: break;
+        case 0:
+          q.p.bias = q.p.c;
+          break;
+        case 1:
+          q.p.beta = 1.0f;
+          break;
+        case 2:
+          q.p.alpha = 0.3f, q.p.beta = -0.7f;
+          break;
+        default:
+          break;
       }
       if (q.p.beta != 0 && gen() % 3 == 0) q.p.c = q.p.d, q.p.c_strides = q.p.d_strides;
       expect_body_equals_ref(q);
@@ -101,7 +120,8 @@ TEST_P(TensorCore, BodyEqualsRefOnEveryKindOfData) {
 TEST_P(TensorCore, BodyEqualsRefAcrossBlocks) {
   const auto [type, adder] = GetParam();
   std::mt19937 gen(2);
-  const std::int64_t shapes[][3] = {{33, 200, 300}, {1030, 5, 20}, {3, 500, 40}, {1, 1, 700}, {5, 64, 0}, {64, 128, 256}};
+  const std::int64_t shapes[][3] = {{33, 200, 300}, {1030, 5, 20}, {3, 500, 40},
+                                    {1, 1, 700},    {5, 64, 0},    {64, 128, 256}};
   for (const auto& s : shapes) {
     Problem q(gen, s[0], s[1], s[2], 1, type, adder, Data::kNormal, s[1] == 200 ? Data::kSpecial : Data::kNormal);
     expect_body_equals_ref(q);
@@ -115,7 +135,8 @@ TEST_P(TensorCore, BodyEqualsRefOnATriangle) {
   std::mt19937 gen(3);
   Problem q(gen, 70, 64, 70, 1, type, adder, Data::kTiny, Data::kNormal, true);
   for (std::int64_t i = 0; i < 70; ++i)
-    for (std::int64_t k = i + 1; k < 70; ++k) q.a[static_cast<std::size_t>(i * q.p.a_strides.row + k * q.p.a_strides.col)] = 0;
+    for (std::int64_t k = i + 1; k < 70; ++k)
+      q.a[static_cast<std::size_t>(i * q.p.a_strides.row + k * q.p.a_strides.col)] = 0;
   expect_body_equals_ref(q);
 }
 

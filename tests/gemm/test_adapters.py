@@ -18,14 +18,17 @@ def rounded(exact: Fraction) -> np.float32:
     return min(near, key=lambda x: (abs(Fraction(float(x)) - exact), int(x.view(np.uint32)) & 1))
 
 
-def chain(a: np.ndarray, b: np.ndarray, alpha: float = 1.0, beta: float = 0.0, c: np.ndarray | None = None) -> np.ndarray:
+def chain(
+    a: np.ndarray, b: np.ndarray, alpha: float = 1.0, beta: float = 0.0, c: np.ndarray | None = None
+) -> np.ndarray:
     out = np.empty((a.shape[0], b.shape[1]), np.float32)
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             acc = np.float32(0)
             for k in range(a.shape[1]):
                 acc = rounded(Fraction(float(a[i, k])) * Fraction(float(b[k, j])) + Fraction(float(acc)))
-            scaled = rounded(Fraction(float(np.float32(beta))) * Fraction(float(c[i, j]))) if c is not None else np.float32(0)
+            source = Fraction(float(c[i, j])) if c is not None else Fraction(0)
+            scaled = rounded(Fraction(float(np.float32(beta))) * source)
             out[i, j] = rounded(Fraction(float(np.float32(alpha))) * Fraction(float(acc)) + Fraction(float(scaled)))
     return out
 

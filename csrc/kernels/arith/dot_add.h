@@ -10,7 +10,7 @@
 // NaN       0x7fffffff: from a NaN, from infinity times zero, from infinities of both signs. Else infinity wins; a sum
 //           beyond float32 is an infinity.
 // Source    MMA-Sim, arXiv:2511.10909, section 4 ("truncated fused dot product add"); seeds section 3.4.
-// Evidence  docs/evidence.md, row arith/dot_add: peer (mmasim 2.1.1, tests/gemm/adder_test.cpp).
+// Evidence  docs/evidence.md, row arith tensor-core adder: peer (mmasim 2.1.1, tests/gemm/adder_test.cpp).
 #pragma once
 #include <cstdint>
 
@@ -64,8 +64,9 @@ inline float truncated(std::int64_t sum, int exponent) {
   if (leading > 127) return float_of(sign | 0x7f800000u);
   const int last = leading < -126 ? -149 : leading - 23;  // exponent of the result's last place
   const int shift = last - exponent;
-  const std::uint32_t digits =
-      static_cast<std::uint32_t>(shift > 63 ? 0 : shift > 0 ? magnitude >> shift : magnitude << -shift);
+  const std::uint32_t digits = static_cast<std::uint32_t>(shift > 63  ? 0
+                                                          : shift > 0 ? magnitude >> shift
+                                                                      : magnitude << -shift);
   if (digits == 0) return 0.0f;
   const std::uint32_t field = leading < -126 ? 0u : static_cast<std::uint32_t>(leading + 127) << 23;
   return float_of(sign | field | (digits & 0x7fffffu));

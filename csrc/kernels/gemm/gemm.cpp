@@ -88,8 +88,10 @@ void run(const Params& p, const GemmBody& body) {
     while (begin < end) {
       const std::int64_t batch = begin / bands, band = begin % bands, count = std::min(end - begin, bands - band);
       const std::int64_t from = band * edge, to = (band + count) * edge;
-      if (by_rows) body.fp32_chain(p, batch, from, std::min(to, p.m), 0, p.n, space);
-      else body.fp32_chain(p, batch, 0, p.m, from, std::min(to, p.n), space);
+      if (by_rows)
+        body.fp32_chain(p, batch, from, std::min(to, p.m), 0, p.n, space);
+      else
+        body.fp32_chain(p, batch, 0, p.m, from, std::min(to, p.n), space);
       begin += count;
     }
   });

@@ -10,9 +10,9 @@
 // Source    seeds section 3.4 (class "fp32 FMA chain": every cuBLASLt configuration without split-K of algorithms 0 and
 //           20, on Ampere, Ada and Hopper). The epilogue's order is CUTLASS's LinearCombination [src
 //           cutlass/epilogue/thread/linear_combination.h]; cuBLAS itself is closed.
-// Evidence  docs/evidence.md, rows gemm/float32: chain and bias *published*; alpha other than 1 or beta other than 0 and
-//           1 *fit* (whether the product beta * C is rounded is not known); vectors (gemv, dot) *source*: they are given
-//           the same chain, and the vendor's gemv and dot kernels are known to walk k differently.
+// Evidence  docs/evidence.md, row gemm float32: source. The class is published for single-pass kernels; that a shape
+//           takes one is assumed. alpha other than 1, beta other than 0 and 1: fit (whether beta * C is rounded is not
+//           known). Vectors (gemv, dot) are given the same chain; the vendor's own kernels for them walk k differently.
 #pragma once
 #include <cstdint>
 

@@ -11,10 +11,10 @@ namespace {
 using Int = std::int64_t;
 
 inline constexpr int kTileCols = kTileVecs * kLanes;
-inline constexpr Int kPanelK = 384;                        // a packed B panel of this depth stays in the first cache
+inline constexpr Int kPanelK = 384;  // a packed B panel of this depth stays in the first cache
 inline constexpr Int kBlockRows = 288 / kTileRows * kTileRows;
 inline constexpr Int kBlockCols = 768 / kTileCols * kTileCols;
-inline constexpr Int kRowPitch = kPanelK + 16;             // not a power of two: rows fall into different cache sets
+inline constexpr Int kRowPitch = kPanelK + 16;  // not a power of two: rows fall into different cache sets
 
 SO_ALWAYS_INLINE Int smaller(Int a, Int b) { return a < b ? a : b; }
 
@@ -22,16 +22,16 @@ SO_ALWAYS_INLINE Int smaller(Int a, Int b) { return a < b ? a : b; }
 enum class Packing { kRows, kColumns };
 
 struct Tile {
-  Int k;                // depth of this panel
-  const float* a;       // packed A, first row of the tile
+  Int k;           // depth of this panel
+  const float* a;  // packed A, first row of the tile
   const float* b;
-  Int b_row;            // kTileCols where B is packed
+  Int b_row;  // kTileCols where B is packed
   float* d;
   Int d_row;
-  int cols;             // columns in use, 1 to kTileCols
-  bool first, last;     // panels of k
+  int cols;          // columns in use, 1 to kTileCols
+  bool first, last;  // panels of k
   const gemm::Epilogue* epilogue;
-  const float* c;       // element of C for the tile's first output
+  const float* c;  // element of C for the tile's first output
 };
 
 SO_ALWAYS_INLINE int lanes_of(int cols, int v) { return cols - v * kLanes; }
@@ -40,8 +40,10 @@ SO_ALWAYS_INLINE Vec load_some(const float* p, int n) {
   return n >= kLanes ? load(p) : n > 0 ? load_first(p, n) : zeros();
 }
 SO_ALWAYS_INLINE void store_some(float* p, Vec v, int n) {
-  if (n >= kLanes) store(p, v);
-  else if (n > 0) store_first(p, v, n);
+  if (n >= kLanes)
+    store(p, v);
+  else if (n > 0)
+    store_first(p, v, n);
 }
 
 inline Vec gather_c(const float* c, Int col, int n) {
@@ -99,11 +101,13 @@ template <Packing kPacking>
 void run_rows(const Tile& t, Int rows) {
   switch (rows) {
 #define SO_ROWS(r) \
-  case r: return run_tile<(r <= kTileRows ? r : 1), kPacking>(t);
-    SO_ROWS(1) SO_ROWS(2) SO_ROWS(3) SO_ROWS(4) SO_ROWS(5) SO_ROWS(6)
-    SO_ROWS(7) SO_ROWS(8) SO_ROWS(9) SO_ROWS(10) SO_ROWS(11) SO_ROWS(12)
+  case r:          \
+    return run_tile<(r <= kTileRows ? r : 1), kPacking>(t);
+    SO_ROWS(1)
+    SO_ROWS(2) SO_ROWS(3) SO_ROWS(4) SO_ROWS(5) SO_ROWS(6) SO_ROWS(7) SO_ROWS(8) SO_ROWS(9) SO_ROWS(10) SO_ROWS(11)
+        SO_ROWS(12)
 #undef SO_ROWS
-    default: return;
+            default : return;
   }
 }
 
@@ -115,13 +119,17 @@ void pack_a(Packing packing, const gemm::Matrix& a, const float* from, Int rows,
     float* out = to + i * kRowPitch;
     if (packing == Packing::kColumns) {
       for (Int q = 0; q < depth; ++q) {
-        if (n == kTileRows) std::memcpy(out + q * kTileRows, tile + q * a.col, kTileRows * sizeof(float));
-        else for (Int r = 0; r < n; ++r) out[q * kTileRows + r] = tile[q * a.col + r];
+        if (n == kTileRows)
+          std::memcpy(out + q * kTileRows, tile + q * a.col, kTileRows * sizeof(float));
+        else
+          for (Int r = 0; r < n; ++r) out[q * kTileRows + r] = tile[q * a.col + r];
       }
     } else {
       for (Int r = 0; r < n; ++r) {
-        if (a.col == 1) std::memcpy(out + r * kRowPitch, tile + r * a.row, static_cast<std::size_t>(depth) * sizeof(float));
-        else for (Int q = 0; q < depth; ++q) out[r * kRowPitch + q] = tile[r * a.row + q * a.col];
+        if (a.col == 1)
+          std::memcpy(out + r * kRowPitch, tile + r * a.row, static_cast<std::size_t>(depth) * sizeof(float));
+        else
+          for (Int q = 0; q < depth; ++q) out[r * kRowPitch + q] = tile[r * a.row + q * a.col];
       }
     }
   }
@@ -133,7 +141,8 @@ void pack_b(const gemm::Matrix& b, const float* from, Int depth, Int cols, float
     for (Int q = 0; q < depth; ++q)
 #pragma GCC unroll 4
       for (int v = 0; v < kTileVecs; ++v)
-        store(to + q * kTileCols + v * kLanes, load_some(from + q * b.row + v * kLanes, lanes_of(static_cast<int>(cols), v)));
+        store(to + q * kTileCols + v * kLanes,
+              load_some(from + q * b.row + v * kLanes, lanes_of(static_cast<int>(cols), v)));
     return;
   }
   Int j = 0;
@@ -153,7 +162,8 @@ struct Region {
 };
 
 // One panel of k for one block of columns: every row of the region.
-void run_block(const gemm::Params& p, Int batch, const Region& r, Int k_begin, Int depth, const float* packed_b, float* packed_a) {
+void run_block(const gemm::Params& p, Int batch, const Region& r, Int k_begin, Int depth, const float* packed_b,
+               float* packed_a) {
   const Packing packing = p.a.row == 1 && p.a.col != 1 ? Packing::kColumns : Packing::kRows;
   const gemm::Epilogue& e = p.epilogue;
   Tile t{};
@@ -169,14 +179,17 @@ void run_block(const gemm::Params& p, Int batch, const Region& r, Int k_begin, I
         t.d = p.d.data + batch * p.d.batch + (i0 + i) * p.d.row + j;
         if (e.beta != 0.0f) t.c = e.c.data + batch * e.c.batch + (i0 + i) * e.c.row + j * e.c.col;
         const Int n = smaller(kTileRows, rows - i);
-        if (packing == Packing::kRows) run_rows<Packing::kRows>(t, n);
-        else run_rows<Packing::kColumns>(t, n);
+        if (packing == Packing::kRows)
+          run_rows<Packing::kRows>(t, n);
+        else
+          run_rows<Packing::kColumns>(t, n);
       }
     }
   }
 }
 
-void fp32_chain(const gemm::Params& p, Int batch, Int row_begin, Int row_end, Int col_begin, Int col_end, float* workspace) {
+void fp32_chain(const gemm::Params& p, Int batch, Int row_begin, Int row_end, Int col_begin, Int col_end,
+                float* workspace) {
   float* packed_b = workspace;
   float* packed_a = workspace + kBlockCols * kPanelK;
   for (Int j0 = col_begin; j0 < col_end; j0 += kBlockCols) {
@@ -185,8 +198,8 @@ void fp32_chain(const gemm::Params& p, Int batch, Int row_begin, Int row_end, In
     do {  // once for k == 0: the epilogue of empty sums
       const Int depth = smaller(kPanelK, p.k - k_begin);
       for (Int j = r.col_begin; j < r.col_end; j += kTileCols)
-        pack_b(p.b, p.b.data + batch * p.b.batch + k_begin * p.b.row + j * p.b.col, depth, smaller(kTileCols, r.col_end - j),
-               packed_b + (j - j0) * kPanelK);
+        pack_b(p.b, p.b.data + batch * p.b.batch + k_begin * p.b.row + j * p.b.col, depth,
+               smaller(kTileCols, r.col_end - j), packed_b + (j - j0) * kPanelK);
       run_block(p, batch, r, k_begin, depth, packed_b, packed_a);
       k_begin += depth;
     } while (k_begin < p.k);
@@ -196,5 +209,5 @@ void fp32_chain(const gemm::Params& p, Int batch, Int row_begin, Int row_end, In
 }  // namespace
 
 extern const GemmBody gemm_body;
-const GemmBody gemm_body = {kTileRows, kTileCols, kBlockCols* kPanelK + kBlockRows * kRowPitch, kPanelK, &fp32_chain};
+const GemmBody gemm_body = {kTileRows, kTileCols, kBlockCols* kPanelK + kBlockRows* kRowPitch, kPanelK, &fp32_chain};
 SO_ISA_END

@@ -28,7 +28,8 @@ void fp32_chain(const Params& p) {
   std::vector<float> out;
   for (std::int64_t batch = 0; batch < p.batch; ++batch)
     for (std::int64_t i = 0; i < p.m; ++i)
-      for (std::int64_t j = 0; j < p.n; ++j) out.push_back(canonical(epilogue(p.epilogue, chain(p, batch, i, j), batch, i, j)));
+      for (std::int64_t j = 0; j < p.n; ++j)
+        out.push_back(canonical(epilogue(p.epilogue, chain(p, batch, i, j), batch, i, j)));
   const float* next = out.data();
   for (std::int64_t batch = 0; batch < p.batch; ++batch)
     for (std::int64_t i = 0; i < p.m; ++i)

@@ -26,12 +26,13 @@ void check(const TensorCoreParams& p) {
   if (p.bias && p.beta != 0.0f)
     throw Error(ErrorKind::kBadInput, fmt::format("gemm: a bias and beta {} at once; give one of them", p.beta));
   if (p.factors != DType::kBF16 && p.factors != DType::kF16)
-    throw Error(ErrorKind::kUnsupported,
-                fmt::format("gemm: tensor-core products of {} are not modelled; give bfloat16 or float16", name_of(p.factors)));
+    throw Error(
+        ErrorKind::kUnsupported,
+        fmt::format("gemm: tensor-core products of {} are not modelled; give bfloat16 or float16", name_of(p.factors)));
   if (p.results != p.factors && p.results != DType::kF32)
     throw Error(ErrorKind::kUnsupported,
-                fmt::format("gemm: a product of {} stored as {} is not modelled; store {} or float32", name_of(p.factors),
-                            name_of(p.results), name_of(p.factors)));
+                fmt::format("gemm: a product of {} stored as {} is not modelled; store {} or float32",
+                            name_of(p.factors), name_of(p.results), name_of(p.factors)));
 }
 
 // Regions of the outputs: as tall as the body allows, shorter where that would leave threads without work. Each packs
@@ -52,16 +53,18 @@ void run(const TensorCoreParams& p, const TensorCoreBody& body) {
   const std::int64_t acc_bytes = body.max_rows * body.acc_pitch * static_cast<std::int64_t>(sizeof(float));
   parallel_for(p.batch * row_regions * col_regions, (kWorkWorthAThread + each - 1) / each,
                [&](std::int64_t begin, std::int64_t end) {
-    std::byte* const space = static_cast<std::byte*>(workspace(static_cast<std::size_t>(acc_bytes + body.workspace)));
-    float* const acc = reinterpret_cast<float*>(space);
-    for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t batch = task / (row_regions * col_regions);
-      const std::int64_t row = task / col_regions % row_regions * rows, col = task % col_regions * body.max_cols;
-      const Region region{row, std::min(p.m, row + rows), col, std::min(p.n, col + body.max_cols)};
-      body.accumulate(p, batch, region, 0, p.k, acc, space + acc_bytes);
-      body.store(p, batch, region, acc);
-    }
-  });
+                 std::byte* const space =
+                     static_cast<std::byte*>(workspace(static_cast<std::size_t>(acc_bytes + body.workspace)));
+                 float* const acc = reinterpret_cast<float*>(space);
+                 for (std::int64_t task = begin; task < end; ++task) {
+                   const std::int64_t batch = task / (row_regions * col_regions);
+                   const std::int64_t row = task / col_regions % row_regions * rows,
+                                      col = task % col_regions * body.max_cols;
+                   const Region region{row, std::min(p.m, row + rows), col, std::min(p.n, col + body.max_cols)};
+                   body.accumulate(p, batch, region, 0, p.k, acc, space + acc_bytes);
+                   body.store(p, batch, region, acc);
+                 }
+               });
 }
 
 }  // namespace
@@ -70,23 +73,27 @@ AdderClass adder_class(int compute_capability, DType factors) {
   switch (compute_capability) {
     case 75:
       if (factors == DType::kBF16)
-        throw Error(ErrorKind::kUnsupported,
-                    "gemm: compute capability 7.5 has no bfloat16 tensor cores, and what cuBLAS does there instead is not "
-                    "known; use float16 or float32, or another card");
+        throw Error(
+            ErrorKind::kUnsupported,
+            "gemm: compute capability 7.5 has no bfloat16 tensor cores, and what cuBLAS does there instead is not "
+            "known; use float16 or float32, or another card");
       return AdderClass::kTuring;
     case 80:
     case 86:
     case 87:
-    case 89: return AdderClass::kTuring;
+    case 89:
+      return AdderClass::kTuring;
     case 90:
     case 100:
     case 103:
-    case 120: return AdderClass::kHopper;
+    case 120:
+      return AdderClass::kHopper;
     default:
-      throw Error(ErrorKind::kUnsupported,
-                  fmt::format("gemm: the tensor-core adder of compute capability {}.{} is not known; known are 7.5, 8.0, "
-                              "8.6, 8.7, 8.9, 9.0, 10.0, 10.3 and 12.0",
-                              compute_capability / 10, compute_capability % 10));
+      throw Error(
+          ErrorKind::kUnsupported,
+          fmt::format("gemm: the tensor-core adder of compute capability {}.{} is not known; known are 7.5, 8.0, "
+                      "8.6, 8.7, 8.9, 9.0, 10.0, 10.3 and 12.0",
+                      compute_capability / 10, compute_capability % 10));
   }
 }
 

@@ -22,7 +22,7 @@ using gemm::TensorCoreParams;
 inline constexpr int kTensorVecs = 4;
 inline constexpr int kCols = kTensorVecs * kLanes;  // of a tile
 inline constexpr int kRows = 2;
-inline constexpr Int kPanel = 256;                   // of k: a multiple of the adders' terms
+inline constexpr Int kPanel = 256;  // of k: a multiple of the adders' terms
 inline constexpr Int kMaxRows = 1024, kMaxCols = 384 / kCols * kCols, kRowBlock = 32;
 
 SO_ALWAYS_INLINE Int smaller(Int a, Int b) { return a < b ? a : b; }
@@ -42,16 +42,18 @@ struct Workspace {
   float b[kMaxCols / kCols][kPanel][kCols];
   std::uint8_t b_exponent[kMaxCols / kCols][kPanel][kCols];  // highest of the block minus own; 255 for a zero
   float a[kRowBlock][kPanel];
-  std::uint32_t a_exponent[kRowBlock][kPanel];  // own plus highest of B minus 127, in each of the four bytes; 0: zero
-  std::uint8_t live[kRowBlock / kRows][kPanel]; // of each group (stored at its first k): some factor of A is not 0
+  std::uint32_t a_exponent[kRowBlock][kPanel];   // own plus highest of B minus 127, in each of the four bytes; 0: zero
+  std::uint8_t live[kRowBlock / kRows][kPanel];  // of each group (stored at its first k): some factor of A is not 0
   std::uint16_t line[kPanel];
   std::uint8_t row_special[kMaxRows], col_special[kMaxCols];
 };
 
 template <class Format>
 SO_ALWAYS_INLINE float value_of(std::uint16_t h) {
-  if constexpr (Format::kFraction == Bf16Format::kFraction) return convert::from_bf16(h);
-  else return convert::from_fp16(h);
+  if constexpr (Format::kFraction == Bf16Format::kFraction)
+    return convert::from_bf16(h);
+  else
+    return convert::from_fp16(h);
 }
 
 // The field, biased by 127, of a finite factor: 0 for a zero.
@@ -71,8 +73,10 @@ SO_ALWAYS_INLINE bool is_special(std::uint16_t h) {
 template <class Format>
 bool read_line(const std::uint16_t* from, Int step, Int n, Int padded, std::uint16_t* line, ExponentRange& range) {
   int special = 0, low = 1000, high = 0;
-  if (step == 1) std::memcpy(line, from, static_cast<std::size_t>(n) * sizeof(std::uint16_t));
-  else for (Int q = 0; q < n; ++q) line[q] = from[q * step];
+  if (step == 1)
+    std::memcpy(line, from, static_cast<std::size_t>(n) * sizeof(std::uint16_t));
+  else
+    for (Int q = 0; q < n; ++q) line[q] = from[q * step];
   for (Int q = n; q < padded; ++q) line[q] = 0;
   for (Int q = 0; q < padded; ++q) {
     const bool s = is_special<Format>(line[q]);
@@ -91,8 +95,8 @@ bool read_line(const std::uint16_t* from, Int step, Int n, Int padded, std::uint
 // B's columns of one tile. The byte of column v * kLanes + d is at 4 * d + v: each 32-bit lane d holds the bytes of its
 // kTensorVecs columns. Columns beyond `cols` repeat the first: zeros there would look like tiny products.
 struct ColumnBlock {
-  Int cols;        // of the region
-  Int depth;       // of the panel, filled up to whole groups
+  Int cols;   // of the region
+  Int depth;  // of the panel, filled up to whole groups
   ExponentRange range;
 };
 
@@ -127,8 +131,8 @@ void pack_b(const TensorCoreParams& p, const std::uint16_t* from, Int k_depth, C
 
 // Rows of A, kRowBlock at most; a last odd row is repeated.
 template <class Format>
-void pack_a(const TensorCoreParams& p, const std::uint16_t* from, Int rows, Int k_depth, const ColumnBlock& block, int terms,
-            Int first_row, Workspace& w, ExponentRange& range) {
+void pack_a(const TensorCoreParams& p, const std::uint16_t* from, Int rows, Int k_depth, const ColumnBlock& block,
+            int terms, Int first_row, Workspace& w, ExponentRange& range) {
   const int shift = block.range.high - 127;
   for (Int i = 0; i < rows; ++i) {
     w.row_special[first_row + i] |= static_cast<std::uint8_t>(
@@ -154,15 +158,15 @@ void pack_a(const TensorCoreParams& p, const std::uint16_t* from, Int rows, Int 
 }
 
 struct Tile {
-  const float* a;                    // kRows rows, pitch kPanel
+  const float* a;  // kRows rows, pitch kPanel
   const std::uint32_t* a_exponent;
   const std::uint8_t* live;
-  const float* b;                    // pitch kCols
+  const float* b;  // pitch kCols
   const std::uint8_t* b_exponent;
   Int depth;
-  float* acc;                        // pitch kMaxCols
-  bool first;                        // the accumulators start at +0
-  bool only_zeros;                   // an exponent field of 0 means zero: no product or accumulator is so small
+  float* acc;       // pitch kMaxCols
+  bool first;       // the accumulators start at +0
+  bool only_zeros;  // an exponent field of 0 means zero: no product or accumulator is so small
 };
 
 // --- wide ---
@@ -173,7 +177,8 @@ void wide_tile(const Tile& t) {
   constexpr int kLowest = 128 - Format::kBias;  // exponent field of subnormals
   for (int r = 0; r < kRows; ++r) {
     float* const out = t.acc + r * kMaxCols;
-    if (t.first) for (int j = 0; j < kCols; ++j) out[j] = 0.0f;
+    if (t.first)
+      for (int j = 0; j < kCols; ++j) out[j] = 0.0f;
     for (Int q = 0; q < t.depth; q += kTerms) {
       std::int32_t largest[kCols];
       double sum[kCols], scale[kCols], inverse[kCols];
@@ -185,7 +190,8 @@ void wide_tile(const Tile& t) {
       for (int s = 0; s < kTerms; ++s) {
         const float x = t.a[r * kPanel + q + s];
         if (x == 0.0f) continue;
-        const int x_field = static_cast<int>(bits_of(x) >> 23 & 0xff), x_exponent = (x_field > kLowest ? x_field : kLowest) - 254;
+        const int x_field = static_cast<int>(bits_of(x) >> 23 & 0xff),
+                  x_exponent = (x_field > kLowest ? x_field : kLowest) - 254;
         const float* b = t.b + (q + s) * kCols;
         for (int j = 0; j < kCols; ++j) {
           const int field = static_cast<int>(bits_of(b[j]) >> 23 & 0xff);
@@ -207,7 +213,8 @@ void wide_tile(const Tile& t) {
       for (int j = 0; j < kCols; ++j) {
         const double v = sum[j] * inverse[j];
         const double normal = double_of(bits_of(v) & ~((std::uint64_t{1} << 29) - 1));
-        const double subnormal = static_cast<double>(static_cast<std::int32_t>((v < 0x1p-126 && v > -0x1p-126 ? v : 0.0) * 0x1p149));
+        const double subnormal =
+            static_cast<double>(static_cast<std::int32_t>((v < 0x1p-126 && v > -0x1p-126 ? v : 0.0) * 0x1p149));
         out[j] = static_cast<float>(v < 0x1p-126 && v > -0x1p-126 ? subnormal * 0x1p-149 : normal);
       }
     }
@@ -246,11 +253,13 @@ bool fast_tile(const Tile& t) {
   const std::uint32_t* a_exponent = t.a_exponent;
   const float* b = t.b;
   const std::uint8_t* b_exponent = t.b_exponent;
-  for (Int q = 0; q < t.depth; q += kTerms, a += kTerms, a_exponent += kTerms, b += kTerms * kCols, b_exponent += kTerms * kCols) {
+  for (Int q = 0; q < t.depth;
+       q += kTerms, a += kTerms, a_exponent += kTerms, b += kTerms * kCols, b_exponent += kTerms * kCols) {
     if (!t.live[q]) continue;
     IntVec bytes[kRows];
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) bytes[r] = sub_bytes_saturated(broadcast_int(a_exponent[r * kPanel]), load_int(b_exponent));
+    for (int r = 0; r < kRows; ++r)
+      bytes[r] = sub_bytes_saturated(broadcast_int(a_exponent[r * kPanel]), load_int(b_exponent));
 #pragma GCC unroll 16
     for (int s = 1; s < kTerms; ++s) {
       const IntVec e = load_int(b_exponent + s * kCols);
@@ -294,7 +303,8 @@ bool fast_tile(const Tile& t) {
         acc[r][v] = mul(f, float_of(sub_int(inverse_base, scale[r][v])));
       }
   }
-  if (kChecked && any_unsigned_at_most(lowest, (kLowestField<kFractionBits> - (t.only_zeros ? 1 : 0)) << 23)) return false;
+  if (kChecked && any_unsigned_at_most(lowest, (kLowestField<kFractionBits> - (t.only_zeros ? 1 : 0)) << 23))
+    return false;
   // 17 aligned terms are below 16 * 2^27 + 2^26: an int32 sum that wraps comes out beyond -2^31 + 2^26 in magnitude.
   if (kTerms > 8 && any_not_below(largest_sum, 0x1.fp30f)) return false;
 #pragma GCC unroll 4
@@ -308,7 +318,9 @@ bool fast_tile(const Tile& t) {
 template <int kFractionBits>
 inline constexpr std::uint32_t kLowestField = 0;
 template <int kTerms, int kFractionBits, bool kChecked>
-bool fast_tile(const Tile&) { return false; }
+bool fast_tile(const Tile&) {
+  return false;
+}
 #endif
 
 // --- the walk over a region ---
@@ -339,7 +351,8 @@ void scalar_output(const TensorCoreParams& p, Int batch, Int i, Int j, Int k_beg
 }
 
 template <class Format, int kTerms, int kFractionBits>
-void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_begin, Int k_end, float* acc, Workspace& w) {
+void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_begin, Int k_end, float* acc,
+                Workspace& w) {
   const Int rows = g.row_end - g.row_begin, cols = g.col_end - g.col_begin;
   std::memset(w.row_special, 0, static_cast<std::size_t>(rows));
   std::memset(w.col_special, 0, static_cast<std::size_t>(cols));
@@ -358,7 +371,10 @@ void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_beg
       const Int n = smaller(kRowBlock, rows - i0);
       pack_a<Format>(p, a + i0 * p.a_strides.row + k0 * p.a_strides.col, n, k_depth, block, kTerms, i0, w, a_seen);
       const Form form = form_for<kFractionBits>(a_seen, b_seen, k_end - k_begin);
-      if (form == Form::kScalar) { scalar = true; break; }
+      if (form == Form::kScalar) {
+        scalar = true;
+        break;
+      }
       Tile t{};
       t.depth = block.depth, t.first = k0 == k_begin, t.only_zeros = a_seen.low + b_seen.low - 127 >= kFractionBits + 2;
       for (Int j = 0; j < cols; j += kCols)
@@ -366,7 +382,8 @@ void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_beg
           t.a = w.a[i], t.a_exponent = w.a_exponent[i], t.live = w.live[i / kRows];
           t.b = w.b[j / kCols][0], t.b_exponent = w.b_exponent[j / kCols][0], t.acc = acc + (i0 + i) * kMaxCols + j;
           const bool done = form == Form::kUnchecked ? fast_tile<kTerms, kFractionBits, false>(t)
-                            : form == Form::kChecked ? fast_tile<kTerms, kFractionBits, true>(t) : false;
+                            : form == Form::kChecked ? fast_tile<kTerms, kFractionBits, true>(t)
+                                                     : false;
           if (!done) wide_tile<Format, kTerms, kFractionBits>(t);
         }
     }
@@ -374,18 +391,24 @@ void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_beg
   for (Int i = 0; i < rows; ++i)
     for (Int j = 0; j < cols; ++j)
       if (scalar || w.row_special[i] || w.col_special[j])
-        scalar_output<Format, kTerms>(p, batch, g.row_begin + i, g.col_begin + j, k_begin, k_end, acc[i * kMaxCols + j]);
+        scalar_output<Format, kTerms>(p, batch, g.row_begin + i, g.col_begin + j, k_begin, k_end,
+                                      acc[i * kMaxCols + j]);
 }
 
-void accumulate_any(const TensorCoreParams& p, Int batch, const Region& g, Int k_begin, Int k_end, float* acc, void* workspace) {
+void accumulate_any(const TensorCoreParams& p, Int batch, const Region& g, Int k_begin, Int k_end, float* acc,
+                    void* workspace) {
   Workspace& w = *static_cast<Workspace*>(workspace);
   const bool bf16 = p.factors == DType::kBF16;
   if (p.adder == gemm::AdderClass::kTuring) {
-    if (bf16) accumulate<Bf16Format, 8, 24>(p, batch, g, k_begin, k_end, acc, w);
-    else accumulate<Fp16Format, 8, 24>(p, batch, g, k_begin, k_end, acc, w);
+    if (bf16)
+      accumulate<Bf16Format, 8, 24>(p, batch, g, k_begin, k_end, acc, w);
+    else
+      accumulate<Fp16Format, 8, 24>(p, batch, g, k_begin, k_end, acc, w);
   } else {
-    if (bf16) accumulate<Bf16Format, 16, 25>(p, batch, g, k_begin, k_end, acc, w);
-    else accumulate<Fp16Format, 16, 25>(p, batch, g, k_begin, k_end, acc, w);
+    if (bf16)
+      accumulate<Bf16Format, 16, 25>(p, batch, g, k_begin, k_end, acc, w);
+    else
+      accumulate<Fp16Format, 16, 25>(p, batch, g, k_begin, k_end, acc, w);
   }
 }
 
@@ -416,20 +439,26 @@ void store_as(const TensorCoreParams& p, Int batch, const Region& g, const float
     const float* from = acc + (i - g.row_begin) * kMaxCols;
     Storage* d = static_cast<Storage*>(p.d) + batch * p.d_strides.batch + i * p.d_strides.row + g.col_begin * d_col;
     if (beta == 0.0f) {
-      if (d_col == 1) for (Int j = 0; j < cols; ++j) d[j] = Type::write(alpha * from[j]);
-      else for (Int j = 0; j < cols; ++j) d[j * d_col] = Type::write(alpha * from[j]);
+      if (d_col == 1)
+        for (Int j = 0; j < cols; ++j) d[j] = Type::write(alpha * from[j]);
+      else
+        for (Int j = 0; j < cols; ++j) d[j * d_col] = Type::write(alpha * from[j]);
       continue;
     }
-    const Storage* c = static_cast<const Storage*>(p.c) + batch * p.c_strides.batch + i * p.c_strides.row + g.col_begin * c_col;
+    const Storage* c =
+        static_cast<const Storage*>(p.c) + batch * p.c_strides.batch + i * p.c_strides.row + g.col_begin * c_col;
     for (Int j = 0; j < cols; ++j) d[j * d_col] = Type::write(fma(alpha, from[j], beta * Type::read(c[j * c_col])));
   }
 }
 
 void store(const TensorCoreParams& p, Int batch, const Region& g, const float* acc) {
   switch (p.results) {
-    case DType::kBF16: return store_as<AsBf16>(p, batch, g, acc);
-    case DType::kF16: return store_as<AsFp16>(p, batch, g, acc);
-    default: return store_as<AsFloat>(p, batch, g, acc);
+    case DType::kBF16:
+      return store_as<AsBf16>(p, batch, g, acc);
+    case DType::kF16:
+      return store_as<AsFp16>(p, batch, g, acc);
+    default:
+      return store_as<AsFloat>(p, batch, g, acc);
   }
 }
 

@@ -57,18 +57,30 @@ SO_ALWAYS_INLINE Vec mul(Vec a, Vec b) { return vmulq_f32(a, b); }
 SO_ALWAYS_INLINE Vec fma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
 SO_ALWAYS_INLINE Vec canonical(Vec v) { return vbslq_f32(vceqq_f32(v, v), v, broadcast(card_nan())); }
 #else
-struct Vec { float lane[4]; };
+struct Vec {
+  float lane[4];
+};
 inline constexpr int kLanes = 4, kTileRows = 4, kTileVecs = 1;
 SO_ALWAYS_INLINE Vec zeros() { return {}; }
-SO_ALWAYS_INLINE Vec load(const float* p) { Vec v; std::memcpy(v.lane, p, sizeof v.lane); return v; }
+SO_ALWAYS_INLINE Vec load(const float* p) {
+  Vec v;
+  std::memcpy(v.lane, p, sizeof v.lane);
+  return v;
+}
 SO_ALWAYS_INLINE void store(float* p, Vec v) { std::memcpy(p, v.lane, sizeof v.lane); }
 SO_ALWAYS_INLINE Vec broadcast(float x) { return {{x, x, x, x}}; }
-SO_ALWAYS_INLINE Vec mul(Vec a, Vec b) { for (int i = 0; i < 4; ++i) a.lane[i] = a.lane[i] * b.lane[i]; return a; }
+SO_ALWAYS_INLINE Vec mul(Vec a, Vec b) {
+  for (int i = 0; i < 4; ++i) a.lane[i] = a.lane[i] * b.lane[i];
+  return a;
+}
 SO_ALWAYS_INLINE Vec fma(Vec a, Vec b, Vec c) {
   for (int i = 0; i < 4; ++i) c.lane[i] = fma(a.lane[i], b.lane[i], c.lane[i]);
   return c;
 }
-SO_ALWAYS_INLINE Vec canonical(Vec v) { for (int i = 0; i < 4; ++i) v.lane[i] = canonical(v.lane[i]); return v; }
+SO_ALWAYS_INLINE Vec canonical(Vec v) {
+  for (int i = 0; i < 4; ++i) v.lane[i] = canonical(v.lane[i]);
+  return v;
+}
 #endif
 
 // 32-bit integers in the lanes of Vec, and the same register as bytes.
@@ -86,8 +98,14 @@ SO_ALWAYS_INLINE IntVec min_unsigned(IntVec a, IntVec b) { return _mm512_min_epu
 SO_ALWAYS_INLINE IntVec and_int(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
 SO_ALWAYS_INLINE IntVec sub_bytes_saturated(IntVec a, IntVec b) { return _mm512_subs_epu8(a, b); }
 SO_ALWAYS_INLINE IntVec max_bytes(IntVec a, IntVec b) { return _mm512_max_epu8(a, b); }
-template <int n> SO_ALWAYS_INLINE IntVec shift_left(IntVec a) { return _mm512_slli_epi32(a, n); }
-template <int n> SO_ALWAYS_INLINE IntVec shift_right(IntVec a) { return _mm512_srli_epi32(a, n); }
+template <int n>
+SO_ALWAYS_INLINE IntVec shift_left(IntVec a) {
+  return _mm512_slli_epi32(a, n);
+}
+template <int n>
+SO_ALWAYS_INLINE IntVec shift_right(IntVec a) {
+  return _mm512_srli_epi32(a, n);
+}
 SO_ALWAYS_INLINE IntVec truncated(Vec v) { return _mm512_cvttps_epi32(v); }
 // Toward zero.
 SO_ALWAYS_INLINE Vec float_toward_zero(IntVec v) {
@@ -114,8 +132,14 @@ SO_ALWAYS_INLINE IntVec min_unsigned(IntVec a, IntVec b) { return _mm256_min_epu
 SO_ALWAYS_INLINE IntVec and_int(IntVec a, IntVec b) { return _mm256_and_si256(a, b); }
 SO_ALWAYS_INLINE IntVec sub_bytes_saturated(IntVec a, IntVec b) { return _mm256_subs_epu8(a, b); }
 SO_ALWAYS_INLINE IntVec max_bytes(IntVec a, IntVec b) { return _mm256_max_epu8(a, b); }
-template <int n> SO_ALWAYS_INLINE IntVec shift_left(IntVec a) { return _mm256_slli_epi32(a, n); }
-template <int n> SO_ALWAYS_INLINE IntVec shift_right(IntVec a) { return _mm256_srli_epi32(a, n); }
+template <int n>
+SO_ALWAYS_INLINE IntVec shift_left(IntVec a) {
+  return _mm256_slli_epi32(a, n);
+}
+template <int n>
+SO_ALWAYS_INLINE IntVec shift_right(IntVec a) {
+  return _mm256_srli_epi32(a, n);
+}
 SO_ALWAYS_INLINE IntVec truncated(Vec v) { return _mm256_cvttps_epi32(v); }
 // Toward zero, for |v| < 2^31 - 64: rounded to nearest, then one place back where that grew.
 SO_ALWAYS_INLINE Vec float_toward_zero(IntVec v) {
@@ -123,9 +147,7 @@ SO_ALWAYS_INLINE Vec float_toward_zero(IntVec v) {
   const IntVec grew = _mm256_cmpgt_epi32(_mm256_abs_epi32(_mm256_cvttps_epi32(near)), _mm256_abs_epi32(v));
   return float_of(_mm256_add_epi32(bits_of(near), grew));
 }
-SO_ALWAYS_INLINE Vec larger_magnitude(Vec a, Vec b) {
-  return _mm256_max_ps(a, _mm256_andnot_ps(broadcast(-0.0f), b));
-}
+SO_ALWAYS_INLINE Vec larger_magnitude(Vec a, Vec b) { return _mm256_max_ps(a, _mm256_andnot_ps(broadcast(-0.0f), b)); }
 SO_ALWAYS_INLINE bool any_not_below(Vec v, float limit) {
   return _mm256_movemask_ps(_mm256_cmp_ps(v, broadcast(limit), _CMP_NLT_UQ)) != 0;
 }

@@ -3,6 +3,8 @@
 // The stock CUDA path is what a virtual card follows: cuBLAS and cuBLASLt, no TunableOp, and none of torch._native's
 // Triton overrides (on a card: TORCH_DISABLE_NATIVE_JIT=1). One of those, for bmm with k == 1, stores a * b without the
 // sum's +0, so that a product of -0 keeps its sign there and loses it here.
+#include "csrc/kernels/gemm/gemm.h"
+
 #include <ATen/ops/addbmm_native.h>
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmv_meta.h>
@@ -14,7 +16,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
-#include "csrc/kernels/gemm/gemm.h"
 #include "csrc/kernels/gemm/tensor_core.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/structured.h"
@@ -41,15 +42,16 @@ void require_class(const at::Tensor& a, const at::Tensor& b, std::string_view op
         refuse(op, "would accumulate in float16, and that adder is not modelled yet",
                "Set torch.backends.cuda.matmul.allow_fp16_accumulation = False");
       [[fallthrough]];
-    case at::kBFloat16: gemm::adder_class(card.compute_capability(), dtype_of(type, op)); return;
-    default: unsupported_dtype(op, type);
+    case at::kBFloat16:
+      gemm::adder_class(card.compute_capability(), dtype_of(type, op));
+      return;
+    default:
+      unsupported_dtype(op, type);
   }
 }
 
 // The last two dimensions of t as a matrix; a third is the batch.
-gemm::Strides strides_of(const at::Tensor& t) {
-  return {t.stride(-2), t.stride(-1), t.dim() == 3 ? t.stride(0) : 0};
-}
+gemm::Strides strides_of(const at::Tensor& t) { return {t.stride(-2), t.stride(-1), t.dim() == 3 ? t.stride(0) : 0}; }
 
 struct Scale {
   float alpha = 1.0f, beta = 0.0f;
@@ -83,7 +85,8 @@ void multiply_16bit(const at::Tensor& a, const at::Tensor& b, const at::Tensor& 
   gemm::tensor_core(p);
 }
 
-void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, Scale scale = {}, const at::Tensor& c = {}) {
+void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, Scale scale = {},
+              const at::Tensor& c = {}) {
   a.scalar_type() == at::kFloat ? multiply_f32(a, b, out, scale, c) : multiply_16bit(a, b, out, scale, c);
 }
 

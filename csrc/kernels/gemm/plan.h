@@ -1,0 +1,79 @@
+// A plan: in which order a kernel walks k, and how it adds up what it walked apart. One vocabulary for every form that
+// is known; a class (gemm.h, tensor_core.h) says how a product is added, a plan what is added to what.
+//
+//   k is cut into `splits` parts (blocks of their own), a part into `slices` (accumulators of one block); a slice is
+//   one chain of the class from +0, over its positions of k in ascending order. Slices of a part are combined in
+//   float32; parts are added up as `reduction` says.
+//
+// Order     deal kChunks: part s holds k in [s * width, (s + 1) * width), the last what is left.
+//           deal kRoundRobin: tile t of `width` positions belongs to part t mod splits.
+//           deal kBalanced: tiles of `width`, whole runs of them a part, the first (tiles mod splits) parts one more.
+//           Slices: the part's tiles of `slice_width` positions go to slice 0, 1, .. in turn.
+//           tail: where k is no multiple of `tail_width`, the positions beyond the last whole tile are walked first
+//           (kFirst), or never (kDropped: a defect of some kernels).
+// Rounding  float32 for every addition of slices and parts. kInPlace: the running sum is rounded to D's type after each
+//           part. kOutputType: each part is rounded to D's type, and the rounded ones are added in float32.
+//           alpha and beta act once, on the finished sum (kInPlace: alpha on each part, beta with the first).
+// Errors    check() throws kBadInput and names the field.
+// Source    seeds sections 3.4, 4 (algorithm 30), 5.1, 5.9, 5.18, 5.21-24; CUTLASS's names for what it has too.
+// Evidence  each form *published* where its comment says so; the order in which OUTPUT_TYPE adds is a tie.
+#pragma once
+#include <cstdint>
+
+#include "csrc/kernels/gemm/gemm.h"
+#include "csrc/kernels/gemm/tensor_core.h"
+
+namespace step_oracle::gemm {
+
+enum class Deal { kChunks, kRoundRobin, kBalanced };
+enum class Tail { kLast, kFirst, kDropped };
+enum class Combine {
+  kInOrder,   // ((s0 + s1) + s2) + s3
+  kAdjacent,  // (s0 + s1) + (s2 + s3)
+  kHalves,    // (s0 + s2) + (s1 + s3)
+};
+enum class Reduction { kComputeType, kInPlace, kOutputType };
+enum class SumOrder { kAscending, kDescending, kPairwise };  // of the parts
+enum class BiasPlace {
+  kLast,       // added to the finished sum
+  kFirst,      // the sum over the parts starts from it
+  kSliceZero,  // added to slice 0 of part 0 before the slices are combined
+};
+
+struct Plan {
+  int splits = 1;
+  Deal deal = Deal::kChunks;
+  std::int64_t width = 0;  // of a chunk or tile; 0 with splits == 1
+  int slices = 1;          // 1, or a power of two
+  std::int64_t slice_width = 0;
+  Combine combine = Combine::kInOrder;
+  Tail tail = Tail::kLast;
+  std::int64_t tail_width = 0;
+  int group =
+      0;  // products added at once, where fewer than the adder's terms (algorithm 24 on Hopper: 8); 0: the adder's
+  Reduction reduction = Reduction::kComputeType;
+  SumOrder order = SumOrder::kAscending;
+  BiasPlace bias = BiasPlace::kLast;
+
+  bool operator==(const Plan&) const = default;
+};
+
+// The chunk that a kernel makes of k: its even share, rounded up to a multiple of `rounding`.
+constexpr std::int64_t chunk_width(std::int64_t k, int splits, std::int64_t rounding) {
+  const std::int64_t share = (k + splits - 1) / splits;
+  return (share + rounding - 1) / rounding * rounding;
+}
+
+// Throws kBadInput where fields are out of range or contradict each other.
+void check(const Plan& plan);
+
+void run(const Params& params, const Plan& plan);            // the fp32 chain
+void run(const TensorCoreParams& params, const Plan& plan);  // the tensor-core adder
+
+namespace ref {
+// The definition: for each output, each position of k is given its part and slice by the rules above.
+void run(const Params& params, const Plan& plan);
+void run(const TensorCoreParams& params, const Plan& plan);
+}  // namespace ref
+
+}  // namespace step_oracle::gemm

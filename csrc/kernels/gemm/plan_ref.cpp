@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "csrc/kernels/arith/convert.h"
+#include "csrc/kernels/core/bits.h"
+#include "csrc/kernels/gemm/plan.h"
+
+namespace step_oracle::gemm::ref {
+namespace {
+
+struct Place {
+  std::int64_t part, slice;
+};
+
+// Where position q of k goes. `rank` counts the positions walked before it within its part.
+std::int64_t part_of(const Plan& plan, std::int64_t q, std::int64_t k) {
+  if (plan.splits == 1) return 0;
+  switch (plan.deal) {
+    case Deal::kChunks:
+      return q / plan.width;
+    case Deal::kRoundRobin:
+      return q / plan.width % plan.splits;
+    case Deal::kBalanced: {
+      const std::int64_t tiles = (k + plan.width - 1) / plan.width;
+      std::int64_t tile = q / plan.width;
+      for (std::int64_t part = 0;; ++part) {
+        const std::int64_t mine = tiles / plan.splits + (part < tiles % plan.splits ? 1 : 0);
+        if (tile < mine) return part;
+        tile -= mine;
+      }
+    }
+  }
+  return 0;
+}
+
+// Positions of k in the order of the walk; dropped ones are missing.
+std::vector<std::int64_t> walk(const Plan& plan, std::int64_t k) {
+  std::vector<std::int64_t> order;
+  const std::int64_t whole = plan.tail == Tail::kLast ? k : k / plan.tail_width * plan.tail_width;
+  if (plan.tail == Tail::kFirst)
+    for (std::int64_t q = whole; q < k; ++q) order.push_back(q);
+  for (std::int64_t q = 0; q < whole; ++q) order.push_back(q);
+  return order;
+}
+
+// The positions of one chain; a new segment starts where the walk jumps: groups of the adder do not span jumps.
+using Chain = std::vector<std::int64_t>;
+
+std::vector<std::vector<Chain>> chains(const Plan& plan, std::int64_t k) {
+  std::vector<std::vector<Chain>> out(static_cast<std::size_t>(plan.splits),
+                                      std::vector<Chain>(static_cast<std::size_t>(plan.slices)));
+  std::vector<std::int64_t> rank(static_cast<std::size_t>(plan.splits));
+  for (std::int64_t q : walk(plan, k)) {
+    const auto part = static_cast<std::size_t>(part_of(plan, q, k));
+    const std::int64_t slice = plan.slices == 1 ? 0 : rank[part] / plan.slice_width % plan.slices;
+    ++rank[part];
+    out[part][static_cast<std::size_t>(slice)].push_back(q);
+  }
+  return out;
+}
+
+float combined(const Plan& plan, std::vector<float> s) {
+  while (s.size() > 1) {
+    const std::size_t half = s.size() / 2;
+    std::vector<float> next;
+    if (plan.combine == Combine::kInOrder) {
+      next.push_back(s[0] + s[1]);
+      next.insert(next.end(), s.begin() + 2, s.end());
+    } else {
+      for (std::size_t i = 0; i < half; ++i)
+        next.push_back(plan.combine == Combine::kAdjacent ? s[2 * i] + s[2 * i + 1] : s[i] + s[i + half]);
+    }
+    s = next;
+  }
+  return s[0];
+}
+
+float summed(SumOrder order, std::vector<float> parts) {
+  if (order == SumOrder::kDescending) std::reverse(parts.begin(), parts.end());
+  if (order != SumOrder::kPairwise) {
+    float total = parts[0];
+    for (std::size_t i = 1; i < parts.size(); ++i) total = total + parts[i];
+    return total;
+  }
+  while (parts.size() > 1) {
+    std::vector<float> next;
+    for (std::size_t i = 0; i + 1 < parts.size(); i += 2) next.push_back(parts[i] + parts[i + 1]);
+    if (parts.size() % 2) next.push_back(parts.back());
+    parts = next;
+  }
+  return parts[0];
+}
+
+struct Finish {
+  float alpha, beta;
+  const float* c;                       // null: beta is 0
+  const float* bias;                    // null: none
+  std::function<float(float)> rounded;  // to D's type and back
+};
+
+float finished(const Plan& plan, std::vector<std::vector<float>> slices, const Finish& f) {
+  if (f.bias && plan.bias == BiasPlace::kSliceZero) slices[0][0] = slices[0][0] + *f.bias;
+  std::vector<float> parts;
+  for (auto& s : slices) parts.push_back(combined(plan, s));
+  const bool first = f.bias && plan.bias == BiasPlace::kFirst, last = f.bias && plan.bias == BiasPlace::kLast;
+  if (plan.reduction == Reduction::kInPlace && parts.size() > 1) {
+    float d = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const float source = i > 0 ? d : f.c ? f.beta * *f.c : first ? *f.bias : 0.0f;
+      d = f.rounded(i > 0 || f.c || first ? fma(f.alpha, parts[i], source) : f.alpha * parts[i]);
+    }
+    return last ? d + *f.bias : d;
+  }
+  if (plan.reduction == Reduction::kOutputType && parts.size() > 1)
+    for (float& p : parts) p = f.rounded(p);
+  if (first) parts.insert(parts.begin(), *f.bias);
+  const float total = summed(plan.order, parts);
+  if (last) return fma(f.alpha, total, *f.bias);
+  return f.c ? fma(f.alpha, total, f.beta * *f.c) : f.alpha * total;
+}
+
+template <class ChainValue>
+float output(const Plan& plan, std::int64_t k, const Finish& f, ChainValue value) {
+  std::vector<std::vector<float>> slices;
+  for (const auto& part : chains(plan, k)) {
+    slices.emplace_back();
+    for (const Chain& chain : part) slices.back().push_back(value(chain));
+  }
+  return finished(plan, slices, f);
+}
+
+// Groups of the adder: the chain's positions cut where they are not neighbours, then into groups.
+template <class Format>
+float tensor_chain(const TensorCoreParams& p, const Chain& chain, const std::uint16_t* a, const std::uint16_t* b,
+                   int group) {
+  const Adder adder = p.adder == AdderClass::kTuring ? kAdderTuring : kAdderHopper;
+  const std::size_t most = static_cast<std::size_t>(group ? group : adder.terms);
+  float acc = 0.0f;
+  for (std::size_t i = 0; i < chain.size();) {
+    std::vector<std::uint16_t> x, y;
+    do {
+      x.push_back(a[chain[i] * p.a_strides.col]);
+      y.push_back(b[chain[i] * p.b_strides.row]);
+      ++i;
+    } while (i < chain.size() && x.size() < most && chain[i] == chain[i - 1] + 1);
+    acc = dot_add<Format>(x.data(), 1, y.data(), 1, static_cast<int>(x.size()), acc, adder);
+  }
+  return acc;
+}
+
+float read16(const void* from, DType type, std::int64_t index) {
+  if (type == DType::kF32) return static_cast<const float*>(from)[index];
+  const std::uint16_t h = static_cast<const std::uint16_t*>(from)[index];
+  return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
+}
+
+}  // namespace
+
+void run(const Params& p, const Plan& plan) {
+  std::vector<float> out;
+  const Epilogue& e = p.epilogue;
+  for (std::int64_t z = 0; z < p.batch; ++z)
+    for (std::int64_t i = 0; i < p.m; ++i)
+      for (std::int64_t j = 0; j < p.n; ++j) {
+        const float* c = e.beta != 0.0f ? e.c.data + z * e.c.batch + i * e.c.row + j * e.c.col : nullptr;
+        const Finish f{e.alpha, e.beta, c, e.bias ? e.bias + j : nullptr, [](float x) { return x; }};
+        out.push_back(canonical(output(plan, p.k, f, [&](const Chain& chain) {
+          float acc = 0.0f;
+          for (std::int64_t q : chain)
+            acc = fma(p.a.data[z * p.a.batch + i * p.a.row + q * p.a.col],
+                      p.b.data[z * p.b.batch + q * p.b.row + j * p.b.col], acc);
+          return acc;
+        })));
+      }
+  const float* next = out.data();
+  for (std::int64_t z = 0; z < p.batch; ++z)
+    for (std::int64_t i = 0; i < p.m; ++i)
+      for (std::int64_t j = 0; j < p.n; ++j) p.d.data[z * p.d.batch + i * p.d.row + j * p.d.col] = *next++;
+}
+
+void run(const TensorCoreParams& p, const Plan& plan) {
+  const auto rounded = [&](float x) {
+    return p.results == DType::kF32    ? x
+           : p.results == DType::kBF16 ? convert::from_bf16(convert::to_bf16(x))
+                                       : convert::from_fp16(convert::to_fp16(x));
+  };
+  std::vector<float> out;
+  for (std::int64_t z = 0; z < p.batch; ++z)
+    for (std::int64_t i = 0; i < p.m; ++i)
+      for (std::int64_t j = 0; j < p.n; ++j) {
+        const float c = p.beta != 0.0f
+                            ? read16(p.c, p.results, z * p.c_strides.batch + i * p.c_strides.row + j * p.c_strides.col)
+                            : 0;
+        const float bias = p.bias ? read16(p.bias, p.results, j) : 0;
+        const Finish f{p.alpha, p.beta, p.beta != 0.0f ? &c : nullptr, p.bias ? &bias : nullptr, rounded};
+        const std::uint16_t* a = p.a + z * p.a_strides.batch + i * p.a_strides.row;
+        const std::uint16_t* b = p.b + z * p.b_strides.batch + j * p.b_strides.col;
+        out.push_back(output(plan, p.k, f, [&](const Chain& chain) {
+          return p.factors == DType::kBF16 ? tensor_chain<Bf16Format>(p, chain, a, b, plan.group)
+                                           : tensor_chain<Fp16Format>(p, chain, a, b, plan.group);
+        }));
+      }
+  const float* next = out.data();
+  for (std::int64_t z = 0; z < p.batch; ++z)
+    for (std::int64_t i = 0; i < p.m; ++i)
+      for (std::int64_t j = 0; j < p.n; ++j) {
+        const std::int64_t at = z * p.d_strides.batch + i * p.d_strides.row + j * p.d_strides.col;
+        const float x = *next++;
+        if (p.results == DType::kF32)
+          static_cast<float*>(p.d)[at] = canonical(x);
+        else
+          static_cast<std::uint16_t*>(p.d)[at] = p.results == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x);
+      }
+}
+
+}  // namespace step_oracle::gemm::ref

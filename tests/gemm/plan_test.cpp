@@ -1,0 +1,169 @@
+#include "csrc/kernels/gemm/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <vector>
+
+#include "csrc/kernels/arith/convert.h"
+#include "csrc/kernels/core/error.h"
+#include "tests/support/same_bytes.h"
+
+namespace step_oracle::gemm {
+namespace {
+
+Plan random_plan(std::mt19937& gen, std::int64_t k) {
+  Plan p;
+  const int widths[] = {8, 16, 32, 64};
+  if (gen() % 3) {
+    p.splits = 2 + static_cast<int>(gen() % 4);
+    p.deal = static_cast<Deal>(gen() % 3);
+    p.width = p.deal == Deal::kChunks ? std::max<std::int64_t>(1, chunk_width(k, p.splits, widths[gen() % 4]))
+                                      : widths[gen() % 4];
+  }
+  if (gen() % 2) p.slices = 2 << gen() % 2, p.slice_width = widths[gen() % 3];
+  p.combine = static_cast<Combine>(gen() % 3);
+  p.tail = static_cast<Tail>(gen() % 3);
+  if (p.tail != Tail::kLast) p.tail_width = widths[gen() % 3];
+  p.reduction = static_cast<Reduction>(gen() % 3);
+  if (p.reduction != Reduction::kInPlace) p.order = static_cast<SumOrder>(gen() % 3);
+  p.bias = static_cast<BiasPlace>(gen() % 3);
+  if (p.bias == BiasPlace::kFirst) p.order = SumOrder::kAscending;
+  return p;
+}
+
+std::vector<float> normal(std::mt19937& gen, std::int64_t n) {
+  std::normal_distribution<float> draw;
+  std::vector<float> out(static_cast<std::size_t>(n));
+  for (auto& x : out) x = draw(gen);
+  return out;
+}
+
+// Bias, beta, or neither; a bias inside the sum needs alpha 1.
+int random_epilogue(std::mt19937& gen, const Plan& plan, float& alpha, float& beta) {
+  const int kind = static_cast<int>(gen() % 3);
+  if (kind == 1) beta = gen() % 2 ? 1.0f : 0.3f;
+  if ((kind != 2 || plan.bias == BiasPlace::kLast) && gen() % 3 == 0) alpha = 0.7f;
+  return kind;
+}
+
+TEST(Plan, FloatProductsEqualTheSlowTranscription) {
+  std::mt19937 gen(1);
+  for (int i = 0; i < 150; ++i) {
+    const std::int64_t m = 1 + gen() % 5, n = 1 + gen() % 40, k = gen() % 200, batch = 1 + gen() % 2;
+    const Plan plan = random_plan(gen, k);
+    const auto a = normal(gen, batch * m * k + 1), b = normal(gen, batch * k * n + 1), c = normal(gen, batch * m * n);
+    std::vector<float> expected(static_cast<std::size_t>(batch * m * n)), actual(expected);
+    Params p;
+    p.m = m, p.n = n, p.k = k, p.batch = batch;
+    p.a = {a.data(), k, 1, m * k}, p.d = {expected.data(), n, 1, m * n};
+    p.b = gen() % 2 ? Matrix{b.data(), n, 1, k * n} : Matrix{b.data(), 1, k, k * n};
+    const int kind = random_epilogue(gen, plan, p.epilogue.alpha, p.epilogue.beta);
+    if (kind == 1) p.epilogue.c = {c.data(), n, 1, m * n};
+    if (kind == 2) p.epilogue.bias = c.data();
+    ref::run(p, plan);
+    p.d.data = actual.data();
+    run(p, plan);
+    ASSERT_SAME_BYTES(expected.data(), actual.data(), batch * m * n) << "case " << i;
+  }
+}
+
+TEST(Plan, TensorCoreProductsEqualTheSlowTranscription) {
+  std::mt19937 gen(2);
+  for (int i = 0; i < 150; ++i) {
+    const std::int64_t m = 1 + gen() % 5, n = 1 + gen() % 40, k = gen() % 200;
+    Plan plan = random_plan(gen, k);
+    TensorCoreParams p;
+    p.factors = gen() % 2 ? DType::kBF16 : DType::kF16;
+    p.results = gen() % 4 ? p.factors : DType::kF32;
+    p.adder = gen() % 2 ? AdderClass::kTuring : AdderClass::kHopper;
+    if (gen() % 3 == 0) plan.group = p.adder == AdderClass::kHopper && gen() % 2 ? 8 : 4;
+    const auto narrow = [&](const std::vector<float>& from) {
+      std::vector<std::uint16_t> out;
+      for (float x : from) out.push_back(p.factors == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x));
+      return out;
+    };
+    const auto a = narrow(normal(gen, m * k + 1)), b = narrow(normal(gen, k * n + 1)), c16 = narrow(normal(gen, m * n));
+    const auto c32 = normal(gen, m * n);
+    std::vector<std::uint32_t> expected(static_cast<std::size_t>(m * n)), actual(expected);
+    p.m = m, p.n = n, p.k = k, p.a = a.data(), p.b = b.data(), p.d = expected.data();
+    p.a_strides = {k, 1, 0}, p.d_strides = {n, 1, 0};
+    p.b_strides = gen() % 2 ? Strides{n, 1, 0} : Strides{1, k, 0};
+    const void* c = p.results == DType::kF32 ? static_cast<const void*>(c32.data()) : c16.data();
+    const int kind = random_epilogue(gen, plan, p.alpha, p.beta);
+    if (kind == 1) p.c = c, p.c_strides = {n, 1, 0};
+    if (kind == 2) p.bias = c;
+    ref::run(p, plan);
+    p.d = actual.data();
+    run(p, plan);
+    ASSERT_SAME_BYTES(expected.data(), actual.data(), m * n) << "case " << i;
+  }
+}
+
+// Every form of the vocabulary is a form of its own: on one product with cancelling data all give different bytes.
+TEST(Plan, FormsAreDistinct) {
+  std::mt19937 gen(3);
+  const std::int64_t m = 16, n = 16, k = 200;
+  const auto a = normal(gen, m * k), b = normal(gen, k * n), bias = normal(gen, n);
+  std::vector<Plan> plans(1);
+  const auto add = [&](auto change) {
+    Plan p;
+    change(p);
+    plans.push_back(p);
+  };
+  add([](Plan& p) { p.splits = 3, p.width = 72; });
+  add([](Plan& p) { p.splits = 3, p.width = 72, p.bias = BiasPlace::kFirst; });
+  add([](Plan& p) { p.splits = 3, p.width = 72, p.order = SumOrder::kDescending; });
+  add([](Plan& p) { p.splits = 4, p.width = 56, p.order = SumOrder::kPairwise; });
+  add([](Plan& p) { p.splits = 4, p.width = 56; });
+  add([](Plan& p) { p.splits = 3, p.width = 8, p.deal = Deal::kRoundRobin; });
+  add([](Plan& p) { p.splits = 3, p.width = 8, p.deal = Deal::kBalanced; });
+  add([](Plan& p) { p.slices = 4, p.slice_width = 16; });
+  add([](Plan& p) { p.slices = 4, p.slice_width = 16, p.combine = Combine::kHalves; });
+  add([](Plan& p) { p.slices = 4, p.slice_width = 16, p.combine = Combine::kHalves, p.bias = BiasPlace::kSliceZero; });
+  add([](Plan& p) { p.slices = 4, p.slice_width = 16, p.combine = Combine::kAdjacent; });
+  add([](Plan& p) { p.slices = 2, p.slice_width = 32; });
+  add([](Plan& p) { p.tail = Tail::kFirst, p.tail_width = 64; });
+  add([](Plan& p) { p.tail = Tail::kDropped, p.tail_width = 64; });
+  std::set<std::vector<float>> seen;
+  for (const Plan& plan : plans) {
+    std::vector<float> d(static_cast<std::size_t>(m * n));
+    Params p;
+    p.m = m, p.n = n, p.k = k, p.a = {a.data(), k, 1, 0}, p.b = {b.data(), n, 1, 0}, p.d = {d.data(), n, 1, 0};
+    p.epilogue.bias = bias.data();
+    run(p, plan);
+    EXPECT_TRUE(seen.insert(d).second) << "plan " << seen.size() << " repeats another's bytes";
+  }
+  EXPECT_EQ(seen.size(), plans.size());
+}
+
+TEST(Plan, PublishedChunks) {  // [seeds 5.24, 5.18, section 4]
+  EXPECT_EQ(chunk_width(3072, 3, 64), 1024);
+  EXPECT_EQ(chunk_width(50304, 8, 64), 6336);
+  EXPECT_EQ(chunk_width(50304, 5, 64), 10112);
+}
+
+TEST(Plan, RefusesContradictions) {
+  const auto refused = [](auto change) {
+    Plan p;
+    change(p);
+    EXPECT_THROW(check(p), Error);
+  };
+  refused([](Plan& p) { p.splits = 0; });
+  refused([](Plan& p) { p.splits = 2; });
+  refused([](Plan& p) { p.slices = 3, p.slice_width = 8; });
+  refused([](Plan& p) { p.slices = 2; });
+  refused([](Plan& p) { p.tail = Tail::kDropped; });
+  refused([](Plan& p) { p.group = 5; });
+  refused([](Plan& p) { p.splits = 2, p.width = 8, p.reduction = Reduction::kInPlace, p.order = SumOrder::kPairwise; });
+  float x[4] = {};
+  Params p;
+  p.m = p.n = 1, p.k = 4, p.a = {x, 4, 1, 0}, p.b = {x, 1, 1, 0}, p.d = {x, 1, 1, 0};
+  Plan plan;
+  plan.splits = 2, plan.width = 1;
+  EXPECT_THROW(run(p, plan), Error) << "two chunks of 1 do not cover 4";
+}
+
+}  // namespace
+}  // namespace step_oracle::gemm
