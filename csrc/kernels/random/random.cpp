@@ -240,7 +240,7 @@ std::uint64_t bernoulli_tensor(const Stream& s, const Fill& f, DType p_dtype, co
       }
     });
   }
-  return 12;  // philox_cuda_state(10), taken also for an empty tensor
+  return f.n > 0 ? 12 : 0;  // philox_cuda_state(10)
 }
 
 namespace {
