@@ -56,8 +56,8 @@ int dropout_vector(DType dtype, std::int64_t n, bool aligned) {
 
 std::uint64_t dropout(const Stream& s, const Dropout& d) {
   check(d.dtype, d.n);
-  if (!(d.p > 0.0 && d.p < 1.0))
-    throw Error(ErrorKind::kBadInput, fmt::format("dropout: p is {}; the fused kernel takes 0 < p < 1", d.p));
+  if (!(d.p >= 0.0 && d.p < 1.0))
+    throw Error(ErrorKind::kBadInput, fmt::format("dropout: p is {}; the fused kernel takes 0 <= p < 1", d.p));
   if (d.vector != 1 && d.vector != 2 && d.vector != 4 && d.vector != 8)
     throw Error(ErrorKind::kBadInput, fmt::format("dropout: vector is {}; it must be 1, 2, 4 or 8", d.vector));
   if (d.n == 0) return 0;

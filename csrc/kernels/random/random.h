@@ -53,7 +53,7 @@ std::uint64_t cauchy(const Stream& stream, const Fill& fill, double median, doub
 // torch.randperm(n): int64 (or int32) indices: random keys, a stable radix sort, a shuffle inside runs of equal keys.
 std::uint64_t randperm(const Stream& stream, const Fill& fill);
 
-// native_dropout with 0 < p < 1: out = (x * keep) * scale, keep = u < 1 - p. `vector` is the width that the alignment
+// native_dropout with 0 <= p < 1: out = (x * keep) * scale, keep = u < 1 - p. `vector` is the width that the alignment
 // of x, out and mask allows: 16 bytes / element size at most, halved until it divides n (dropout_vector below).
 struct Dropout {
   std::int64_t n;

@@ -127,7 +127,8 @@ struct Bernoulli {
   // The kernel of a tensor of probabilities walks both tensors in an order of its own: both dense and alike are modelled.
   void operator()(const at::Tensor& self, const at::Tensor& p_, OptGenerator g) {
     TORCH_CHECK(at::isFloatingType(p_.scalar_type()), "expected probabilities tensor to have floating type, got ", p_.scalar_type());
-    const at::Tensor p = at::expand_inplace(self, p_.to(self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat))->contiguous();
+    const at::Tensor typed = p_.to(self.options().dtype(self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
+    const at::Tensor p = at::expand_inplace(self, typed)->contiguous();
     if (!self.is_contiguous())
       refuse("bernoulli_", "with a tensor of probabilities into a tensor that is not contiguous is not modelled",
              "Fill a contiguous tensor and copy it");

@@ -1,0 +1,67 @@
+#include "csrc/kernels/arith/libdevice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/arith/samples.h"
+#include "tests/support/sha256.h"
+#include "tests/support/vectors.h"
+
+namespace step_oracle {
+namespace {
+
+// Digests of libdevice.10.bc of CUDA 13.0 compiled for a CPU, NaN as 0x7fffffff, over sample_words(). The same build and
+// these functions agree on all 2^32 inputs (docs/evidence.md).
+struct Row {
+  const char* name;
+  float (*fn)(float);
+  const char* digest;
+};
+constexpr const char* kPowfDigest = "001f6622f6b991e41958f19c7e4e36f2fce885bc77be67990790dc8ce847a2b2";
+#define SO_ROW(name, digest) {#name, [](float x) { return libdevice::name(x); }, digest}
+const Row kRows[] = {
+#include "tests/arith/libdevice_digests.inc"
+};
+#undef SO_ROW
+
+TEST(Libdevice, EqualsTheVendorsCode) {
+  const auto words = test::sample_words();
+  std::vector<float> y(words.size());
+  for (const Row& row : kRows) {
+    for (std::size_t i = 0; i < words.size(); ++i) y[i] = row.fn(float_of(words[i]));
+    EXPECT_EQ(test::sha256(y.data(), y.size() * 4), row.digest) << row.name;
+  }
+  EXPECT_EQ(std::size(kRows), 13u);
+}
+
+TEST(Libdevice, PowfEqualsTheVendorsCode) {
+  const auto pairs = test::sample_pairs();
+  std::vector<float> y(pairs.size());
+  for (std::size_t i = 0; i < pairs.size(); ++i) y[i] = libdevice::powf(float_of(pairs[i].x), float_of(pairs[i].y));
+  EXPECT_EQ(test::sha256(y.data(), y.size() * 4), kPowfDigest);
+}
+
+TEST(Libdevice, TheMachineCodeOfTorchUsesTheseFunctions) {
+  const struct {
+    const char* prefix;
+    float (*fn)(float);
+  } cases[] = {{"exp_f32.", [](float x) { return libdevice::expf(x); }},   {"log_f32.", [](float x) { return libdevice::logf(x); }},
+               {"tanh_f32.", [](float x) { return libdevice::tanhf(x); }}, {"sin_f32.", [](float x) { return libdevice::sinf(x); }},
+               {"cos_f32.", [](float x) { return libdevice::cosf(x); }},   {"rsqrt_f32.", [](float x) { return libdevice::rsqrtf(x); }}};
+  int files = 0;
+  for (const auto& c : cases)
+    for (const std::string& name : test::vector_names(c.prefix)) {
+      const auto v = test::load_vectors(name);
+      const float* x = v.in("x").as<float>();
+      const auto& out = v.out("out", "sm_90");
+      ++files;
+      for (std::int64_t i = 0; i < out.numel(); ++i)
+        ASSERT_EQ(bits_of(c.fn(x[i])), out.as<std::uint32_t>()[i]) << name << " element " << i << " x " << x[i];
+    }
+  EXPECT_EQ(files, 18);
+}
+
+}  // namespace
+}  // namespace step_oracle
