@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/kernels/card/card.h"
@@ -33,6 +37,45 @@ TEST(Published, NormalsOfTwoCards) {
       EXPECT_EQ(test::sha256(x.data(), x.size() * 4).substr(0, 16), digest) << card;
     });
   }
+}
+
+// Cards that the table does not have; values as printed [records of tests/data/published/random.json].
+const Stream kRtx3060{42, 0, 28, 1536, 86};
+std::string decimals(float x) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.4f", static_cast<double>(x));
+  return text;
+}
+TEST(Published, NormalsOfAnRtx3060) {  // b-randn-131072-s42: rows of 2048, first and last three of rows 0 to 2, 61 to 63
+  const char* printed[] = {"0.1940",  "2.1614", "-0.1721", "1.4540",  "-2.7733", "-0.8932", "-0.4574", "0.8063",  "0.1580",
+                           "0.1124",  "0.2769", "-1.2535", "1.1346",  "-0.6329", "-0.9147", "-1.0001", "-1.1552", "-0.6955",
+                           "-0.4861", "0.3358", "1.0578",  "-0.7282", "0.5087",  "0.1318",  "0.7881",  "0.8339",  "-1.1424",
+                           "-0.6297", "-1.1112", "-0.4091", "-1.2356", "-0.4083", "-0.4695", "-0.4841", "1.2850", "-0.0282"};
+  std::vector<float> x(64 * 2048);
+  random::normal(kRtx3060, {64 * 2048, DType::kF32, x.data()}, 0.0, 1.0);
+  const char** next = printed;
+  for (std::size_t row : {0, 1, 2, 61, 62, 63})
+    for (std::size_t column : {0, 1, 2, 2045, 2046, 2047}) EXPECT_EQ(decimals(x[row * 2048 + column]), *next++) << row << ' ' << column;
+}
+TEST(Published, TwoUniformsOfAnRtx3060) {  // b-vecadd-28sm
+  const std::int64_t n = 98432;
+  std::vector<float> x(98432), y(98432);
+  Stream s = kRtx3060;
+  s.seed = 0;
+  s.offset += random::uniform(s, {n, DType::kF32, x.data()}, 0.0, 1.0);
+  random::uniform(s, {n, DType::kF32, y.data()}, 0.0, 1.0);
+  const std::pair<std::size_t, const char*> printed[] = {{0, "1.3713"},     {1, "1.3076"},     {2, "0.4940"},
+                                                         {98429, "1.3374"}, {98430, "1.4960"}, {98431, "0.9115"}};
+  for (const auto& [i, text] : printed) EXPECT_EQ(decimals(x[i] + y[i]), text) << i;
+}
+TEST(Published, DropoutOfAK80) {  // b-dropout-k80 [https://github.com/pytorch/pytorch/issues/25690]: the scalar kernel
+  const std::int64_t n = 1000000;
+  std::vector<float> x(1000000, 1.0f), y(1000000);
+  std::vector<std::uint8_t> mask(1000000);
+  random::dropout({0, 0, 13, 2048, 37}, {n, DType::kF32, x.data(), y.data(), mask.data(), 0.5, 1});
+  double sum = 0;
+  for (float v : y) sum += std::abs(static_cast<double>(v));
+  EXPECT_EQ(sum, 999100.0);
 }
 
 // The witness runs a fixed grid: a card of `blocks` multiprocessors with 256 threads each.
