@@ -41,16 +41,28 @@ from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 
+def shape_of(value: Any) -> str:
+    """Type, sizes and strides of the tensors in a result."""
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype}{list(value.shape)}{list(value.stride())}".removeprefix("torch.")
+    if isinstance(value, (tuple, list)):
+        return "(" + ", ".join(shape_of(v) for v in value) + ")"
+    return type(value).__name__ if value is not None else ""
+
+
 class Listing(TorchDispatchMode):
-    """Appends the name of every operator that reaches it."""
+    """Appends the name of every operator that reaches it, with what its result looks like."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__()
         self.names = names
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        index = len(self.names)
         self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self.names[index] += " " + shape_of(result)
+        return result
 
 
 class Block(nn.Module):
