@@ -1,5 +1,6 @@
 #include "csrc/record/capture/interposer.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <pthread.h>
 #include <torch/library.h>
@@ -53,7 +54,8 @@ void every_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // Sees the ops of every thread; tells those of threads that are not watched.
 std::unique_ptr<at::ObserverContext> watch_threads(const at::RecordFunction& f) {
-  if (!watched_here() && c10::impl::tls_is_dispatch_key_excluded(kKey) == false) {
+  // A kernel's own threads do not count: what a kernel calls is the kernel's business.
+  if (!watched_here() && !c10::impl::tls_is_dispatch_key_excluded(kKey) && !at::in_parallel_region()) {
     const Inside inside;
     if (inside.recording != nullptr) inside.recording->unseen_op(f.name());
   }
