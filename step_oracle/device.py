@@ -49,6 +49,17 @@ def register_name() -> None:
     torch.utils.rename_privateuse1_backend("oracle")
     torch._register_device_module("oracle", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _hide_unloaded_accelerator()
+
+
+def _hide_unloaded_accelerator() -> None:
+    """A registered name makes torch ask a device that is not there: torch.distributed.barrier() would raise."""
+    ask = torch._C._get_accelerator
+
+    def get_accelerator(check: bool | None = None) -> torch.device:
+        return torch.device("cpu") if _extension is None else ask(check)
+
+    torch._C._get_accelerator = get_accelerator
 
 
 def ensure_loaded(first_card: str | None = None) -> None:

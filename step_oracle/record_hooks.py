@@ -49,6 +49,7 @@ class ModulePaths:
         self._handles: dict[int, int] = {}
         self._keep: list[torch.nn.Module] = []  # ids stay theirs
         self._roots = 0
+        self._ddp: set[int] = set()
 
     def add_root(self, root: torch.nn.Module) -> None:
         name = type(root).__name__
@@ -62,6 +63,9 @@ class ModulePaths:
         if id(module) not in self._handles:
             self._handles[id(module)] = self._recording.intern(path)
             self._keep.append(module)
+            if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+                self._recording.ddp_module(self._handles[id(module)])
+                self._ddp.add(id(module))
         return self._handles[id(module)]
 
     def _new(self, module: torch.nn.Module) -> int:
@@ -75,6 +79,8 @@ class ModulePaths:
         if torch.compiler.is_compiling():
             return
         handle = self._handles.get(id(module))
+        if id(module) in self._ddp:
+            self._recording.ddp_forward()
         self._recording.enter(self._new(module) if handle is None else handle)
 
     def after(self, module: torch.nn.Module, args: Any, output: Any) -> None:
@@ -83,16 +89,6 @@ class ModulePaths:
         handle = self._handles.get(id(module))
         if handle is not None:
             self._recording.leave(handle)
-        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-            self._buckets(module)
-
-    def _buckets(self, ddp: torch.nn.parallel.DistributedDataParallel) -> None:
-        """DDP's buckets as they stand for the coming backward."""
-        data = ddp._get_ddp_logging_data()
-        indices = data.get("rebuilt_per_bucket_param_indices") or data.get("initial_per_bucket_param_indices") or ""
-        parameters = [(n, p.numel()) for n, p in ddp.module.named_parameters() if p.requires_grad]
-        buckets = [[parameters[int(i)] for i in bucket.split()] for bucket in str(indices).split(",") if bucket.strip()]
-        self._recording.buckets([[n for n, _ in b] for b in buckets], [[k for _, k in b] for b in buckets])
 
     @contextlib.contextmanager
     def hooked(self) -> Iterator[None]:

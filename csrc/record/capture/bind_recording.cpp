@@ -263,7 +263,8 @@ void bind_recording(py::module_& m) {
       .def("leave", [](Recording& r, std::uintptr_t name) { r.leave_module(name_at(name)); })
       .def("optimizer", &Recording::optimizer)
       .def("create_graph", &Recording::create_graph)
-      .def("buckets", &Recording::buckets)
+      .def("ddp_module", [](Recording& r, std::uintptr_t name) { r.ddp_module(name_at(name)); })
+      .def("ddp_forward", &Recording::ddp_forward)
       .def("know_all", &Recording::know_all, NoGil())
       .def("records", &shown);
 }

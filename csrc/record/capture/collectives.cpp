@@ -37,6 +37,18 @@ std::string kind_of(const std::string& name) {
   return kind;
 }
 
+// Whoever waits on the future goes on a moment before gloo marks the Work itself.
+bool is_complete(c10d::Work& work, bool on_host) {
+  if (work.isCompleted()) return true;
+  if (!on_host) return false;  // a device's future is complete once it is enqueued
+  try {
+    const auto future = work.getFuture();
+    return future && future->completed() && !future->hasError();
+  } catch (const std::exception&) {  // a backend without futures
+    return false;
+  }
+}
+
 template <class T>
 c10::intrusive_ptr<T> custom(const c10::IValue& v) {
   try {
@@ -75,25 +87,39 @@ void Recording::describe_collective(Call& call) {
     }
   }
   for (int rank = 0; rank < size; ++rank) out->ranks.push_back(rank);
-  if (call.info.name == "c10d::allreduce_" && !bucket_sizes_.empty() && !call.uses.empty()) {
-    const auto bucket = next_bucket_ % bucket_sizes_.size();
-    std::int64_t elements = 0;
-    for (const auto n : bucket_sizes_[bucket]) elements += n;
-    if (elements == call.uses[0].tensor->numel()) {
-      out->bucket = static_cast<int>(bucket);
-      out->bucket_sizes = bucket_sizes_[bucket];
-      out->bucket_parameters = bucket_parameters_[bucket];
-      ++next_bucket_;
+  if (call.info.name == "c10d::allreduce_" && !call.uses.empty() && call.uses[0].storage != nullptr) {
+    const auto found = buckets_.find(call.uses[0].storage->id);
+    if (found != buckets_.end()) {
+      auto& bucket = found->second;
+      if (bucket.index < 0 && !ddp_modules_.empty()) bucket.index = next_bucket_++;
+      out->bucket = bucket.index;
+      for (const auto& [offset, part] : bucket.parts) {
+        out->bucket_parameters.push_back(part.first);
+        out->bucket_sizes.push_back(part.second);
+      }
     }
   }
   call.record->collective = std::move(out);
 }
 
-void Recording::buckets(std::vector<std::vector<std::string>> parameters, std::vector<std::vector<std::int64_t>> sizes) {
+// Gradients that an accumulation (or DDP's hook behind it) puts into a storage: a bucket, if it is reduced later.
+void Recording::note_gradients(Call& call) {
+  const auto name = parameters_.find(call.accumulates);
+  if (name == parameters_.end()) return;
+  for (const auto& use : call.uses)
+    if (use.declared && use.storage != nullptr)
+      buckets_[use.storage->id].parts[use.tensor->storage_offset()] = {name->second, use.tensor->numel()};
+}
+
+void Recording::ddp_module(const std::string* name) {
   const Locked lock(mutex_);
-  bucket_parameters_ = std::move(parameters);
-  bucket_sizes_ = std::move(sizes);
+  ddp_modules_.insert(name);
+}
+
+void Recording::ddp_forward() {
+  const Locked lock(mutex_);
   next_bucket_ = 0;
+  for (auto& [storage, bucket] : buckets_) bucket.index = -1;
 }
 
 void Recording::launch(Call& call) {
@@ -150,7 +176,7 @@ void Recording::find_completed(Call& call) {
     }
   }
   for (auto& flight : touched) {
-    bool done = flight->work->isCompleted();
+    bool done = is_complete(*flight->work, flight->on_host);
     if (!done && !flight->on_host) {
       flight->work->wait();
       ++waits_;
@@ -209,7 +235,7 @@ void Recording::finish_flights() {
   for (auto& flight : left) {
     bool done = false;
     if (flight->work) {
-      done = flight->work->isCompleted();
+      done = is_complete(*flight->work, flight->on_host);
       if (!done) {
         try {
           flight->work->wait();  // send and recv of gloo must not be waited for twice: isCompleted was asked first

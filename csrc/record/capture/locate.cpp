@@ -1,6 +1,7 @@
 // Where an op stands: phase, module, autograd node, generator.
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include "csrc/record/capture/recording_call.h"
 
@@ -68,6 +69,8 @@ void Recording::locate(Call& call) {
     if (node->sequence_nr() != kNoSequence) {
       record.node_sequence = static_cast<std::int64_t>(node->sequence_nr());
       call.node_thread = static_cast<std::int64_t>(node->thread_id());
+    } else if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get())) {
+      call.accumulates = leaf->variable.unsafeGetTensorImpl();
     }
     const bool again = c10::GradMode::is_enabled() && creating_graph_.load() == 0;
     record.phase = again ? rec::Phase::Recompute : rec::Phase::Backward;

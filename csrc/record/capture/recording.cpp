@@ -118,6 +118,7 @@ void Recording::begin(Call& call) {
     value->i = static_cast<std::int64_t>(storages_.of(*storage.unsafeGetStorageImpl(), &seen).id);
   }
   describe_collective(call);
+  if (call.accumulates != nullptr) note_gradients(call);
   if (call.info.geometry_only) return;
   for (auto& use : call.uses)
     if (use.writes() && use.storage != nullptr) storages_.before_write(*use.storage, geometry_of(*use.tensor));
@@ -241,6 +242,10 @@ void Recording::ask_before(Call& call, std::size_t index) {
   }
   const bool keep = options_.keep != Keep::kDigests && s != nullptr && s->entered && !s->kept;
   tensor.before_state = ask(call.blanks, index, Blank::kBefore, *use.tensor, s, keep);
+  if (tensor.before_state == rec::DigestState::NeverWritten && ddp_modules_.count(call.module) > 0 && !use.declared) {
+    s->filled = true;  // DDP's reducer writes its bucket indices through a pointer
+    tensor.before_state = ask(call.blanks, index, Blank::kBefore, *use.tensor, s, keep);
+  }
   const bool reads = !call.info.view && !call.info.collective && !(use.declared && call.info.overwrites);
   if (tensor.before_state == rec::DigestState::NeverWritten && reads) {
     add_event(rec::EventKind::Note, call.ticket(),
@@ -390,6 +395,8 @@ void Recording::names(rec::Moment moment, const std::vector<Named>& entries) {
     auto name = std::make_unique<rec::NameT>();
     name->name = entry.name;
     name->role = entry.role;
+    if (entry.role == rec::NameRole::Parameter && entry.tensor.defined())
+      parameters_.emplace(entry.tensor.unsafeGetTensorImpl(), entry.name);
     if (entry.tensor.defined()) {
       name->tensor = std::make_unique<rec::TensorT>();
       StorageState* s = describe(entry.tensor, *name->tensor, tickets_.load(), false);

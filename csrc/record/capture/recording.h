@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -70,7 +71,9 @@ class Recording {
   const std::string* intern(const std::string& name);
   void optimizer(bool on) { in_optimizer_ += on ? 1 : -1; }
   void create_graph(bool on) { creating_graph_ += on ? 1 : -1; }
-  void buckets(std::vector<std::vector<std::string>> parameters, std::vector<std::vector<std::int64_t>> sizes);
+  // DDP: its modules fill memory behind torch's back (bucket indices), and number their buckets from each forward on.
+  void ddp_module(const std::string* name);
+  void ddp_forward();
 
   // Settles what is in flight, waits for digests, closes the sink. Throws the sink's error.
   Summary stop();
@@ -118,6 +121,7 @@ class Recording {
   // Collectives.
   void find_completed(Call& call);
   void describe_collective(Call& call);
+  void note_gradients(Call& call);
   void launch(Call& call);
   void settle(InFlight& flight, std::uint64_t ticket, bool finished);
   void arrived(Call& call);
@@ -141,9 +145,14 @@ class Recording {
   std::unordered_map<std::uint64_t, const std::string*> owners_;
   std::set<std::string> strings_;
   std::set<std::string> unseen_;
-  std::vector<std::vector<std::string>> bucket_parameters_;
-  std::vector<std::vector<std::int64_t>> bucket_sizes_;
-  std::size_t next_bucket_ = 0;
+  std::set<const std::string*> ddp_modules_;
+  std::unordered_map<const c10::TensorImpl*, std::string> parameters_;  // names
+  struct Bucket {
+    int index = -1;
+    std::map<std::int64_t, std::pair<std::string, std::int64_t>> parts;  // offset -> parameter, elements
+  };
+  std::unordered_map<std::uint64_t, Bucket> buckets_;  // by storage: what gradients were put there
+  int next_bucket_ = 0;
   std::string reason_;
   bool stopped_ = false;
   std::chrono::steady_clock::time_point begun_;

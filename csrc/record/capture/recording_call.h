@@ -40,6 +40,7 @@ struct Recording::Call {
   std::int64_t sequence = -1;
   std::int64_t node_thread = -1;
   const std::string* module = nullptr;
+  const c10::TensorImpl* accumulates = nullptr;  // the leaf whose gradient the current node accumulates
   std::vector<SlotPtr> before;       // paranoid: by argument tensor
   std::uint64_t ticket() const { return record->ticket; }
 };
