@@ -13,7 +13,8 @@
 namespace step_oracle::optimizer {
 namespace {
 
-const std::int64_t kSizes[] = {0, 1, 3, 4, 7, 8, 16, 17, 255, 256, 257, 511, 513, 2047, 2048, 2052, 65536, 65539, 100001};
+const std::int64_t kSizes[] = {0,   1,   3,   4,    7,    8,    16,    17,    255,   256,
+                               257, 511, 513, 2047, 2048, 2052, 65536, 65539, 100001};
 
 std::vector<float> values(std::mt19937& gen, std::int64_t n, bool square) {
   std::vector<float> out(static_cast<std::size_t>(n));
@@ -54,7 +55,8 @@ TEST(OptimizerBody, AdamEqualsDefinition) {
   int cases = 0;
   for (const std::int64_t n : kSizes)
     for (int variant = 0; variant < (n > 60000 ? 8 : 32); ++variant) {
-      const DType type = gen() % 2 ? DType::kF32 : DType::kBF16, state = type == DType::kF32 && gen() % 3 == 0 ? DType::kBF16 : type;
+      const DType type = gen() % 2 ? DType::kF32 : DType::kBF16,
+                  state = type == DType::kF32 && gen() % 3 == 0 ? DType::kBF16 : type;
       Lists run;
       for (int i = 0; i < 5; ++i) run.lists.push_back(packed(values(gen, n, i > 2), i < 2 ? type : state));
       run.before = run.lists;

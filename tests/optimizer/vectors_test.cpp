@@ -1,4 +1,6 @@
 // The golden vectors of the fused optimizers and of _foreach_norm, for the definition and every instruction set.
+#include "tests/support/vectors.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +13,6 @@
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/optimizer/optimizer.h"
 #include "tests/support/same_bytes.h"
-#include "tests/support/vectors.h"
 
 namespace step_oracle::optimizer {
 namespace {
@@ -24,9 +25,11 @@ std::uint16_t nan_of(const std::string& arch) { return arch == "sm_75" ? 0x7fc0 
 void expect_bytes(const test::Array& want, const Bytes& got, const std::string& where) {
   ASSERT_EQ(want.bytes.size(), got.size()) << where;
   if (want.dtype == "U32")
-    EXPECT_SAME_BYTES(want.as<std::uint32_t>(), reinterpret_cast<const std::uint32_t*>(got.data()), want.numel()) << where;
+    EXPECT_SAME_BYTES(want.as<std::uint32_t>(), reinterpret_cast<const std::uint32_t*>(got.data()), want.numel())
+        << where;
   else
-    EXPECT_SAME_BYTES(want.as<std::uint16_t>(), reinterpret_cast<const std::uint16_t*>(got.data()), want.numel()) << where;
+    EXPECT_SAME_BYTES(want.as<std::uint16_t>(), reinterpret_cast<const std::uint16_t*>(got.data()), want.numel())
+        << where;
 }
 
 // "fused_adam_f32.plain:2000+519" -> "plain"; file names may write ':' as another character.
@@ -48,7 +51,8 @@ struct Lists {
     for (auto& [name, bytes] : now) std::memcpy(bytes.data(), before[name].data(), bytes.size());
   }
   void check(const std::string& arch, const std::string& where) {
-    for (const auto& [name, bytes] : now) expect_bytes(file.out(name + j + "_out", arch), bytes, where + " " + name + j);
+    for (const auto& [name, bytes] : now)
+      expect_bytes(file.out(name + j + "_out", arch), bytes, where + " " + name + j);
   }
 };
 
@@ -140,8 +144,10 @@ TEST(OptimizerVectors, ForeachNorm) {
       const auto check = [&](float got, const std::vector<float>& parts, const std::string& where) {
         EXPECT_SAME_BYTES(partials.as<float>() + j * most, parts.data(), most) << where << " partials of " << j;
         const std::uint32_t bits = bits_of(got);
-        if (want.dtype == "U32") EXPECT_EQ(*want.as<std::uint32_t>(), bits) << where << " " << j;
-        else EXPECT_EQ(*want.as<std::uint16_t>(), (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16) << where << " " << j;
+        if (want.dtype == "U32")
+          EXPECT_EQ(*want.as<std::uint32_t>(), bits) << where << " " << j;
+        else
+          EXPECT_EQ(*want.as<std::uint16_t>(), (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16) << where << " " << j;
       };
       std::vector<float> parts(static_cast<std::size_t>(most));
       check(ref::norm(p, parts.data()), parts, name + " ref");

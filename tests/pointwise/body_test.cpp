@@ -23,25 +23,31 @@ void random_element(std::mt19937_64& gen, DType type, char* to) {
   const std::uint64_t raw = gen();
   switch (type) {
     case DType::kF32: {
-      const std::uint32_t odd[] = {0, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00123, 0xffa00001, 1, 0x807fffff, 0x7f7fffff, 0x3f800000};
+      const std::uint32_t odd[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00123,
+                                   0xffa00001, 1,          0x807fffff, 0x7f7fffff, 0x3f800000};
       const std::uint32_t u = special ? odd[raw % std::size(odd)] : bits_of(static_cast<float>(normal(gen)));
       std::memcpy(to, &u, 4);
       break;
     }
     case DType::kF64: {
-      const std::uint64_t odd[] = {0, 1ull << 63, 0x7ff0000000000000, 0xfff0000000000000, 0x7ff8000000000001, 1, 0x41dfffffffc00000, 0x43e0000000000000, 0xc3e0000000000001};
+      const std::uint64_t odd[] = {0, 1ull << 63,         0x7ff0000000000000, 0xfff0000000000000, 0x7ff8000000000001,
+                                   1, 0x41dfffffffc00000, 0x43e0000000000000, 0xc3e0000000000001};
       const std::uint64_t u = special ? odd[raw % std::size(odd)] : bits_of(normal(gen));
       std::memcpy(to, &u, 8);
       break;
     }
     case DType::kF16:
     case DType::kBF16: {
-      const std::uint16_t u = static_cast<std::uint16_t>(
-          special ? raw : type == DType::kF16 ? 0x3000 + raw % 0x1c00 + (raw >> 20 & 0x8000) : bits_of(static_cast<float>(normal(gen))) >> 16);
+      const std::uint16_t u =
+          static_cast<std::uint16_t>(special               ? raw
+                                     : type == DType::kF16 ? 0x3000 + raw % 0x1c00 + (raw >> 20 & 0x8000)
+                                                           : bits_of(static_cast<float>(normal(gen))) >> 16);
       std::memcpy(to, &u, 2);
       break;
     }
-    case DType::kBool: *to = static_cast<char>(raw & 1); break;
+    case DType::kBool:
+      *to = static_cast<char>(raw & 1);
+      break;
     default: {
       const std::int64_t v = special ? static_cast<std::int64_t>(raw) : static_cast<std::int64_t>(raw % 41) - 20;
       std::memcpy(to, &v, size_of(type));
@@ -57,7 +63,8 @@ struct Store {
     const auto size = size_of(type);
     const std::int64_t count = stride == 0 ? 1 : n * stride + 1;
     bytes.resize(static_cast<std::size_t>(count) * size + 1);
-    for (std::int64_t i = 0; i < count; ++i) random_element(gen, type, bytes.data() + static_cast<std::size_t>(i) * size);
+    for (std::int64_t i = 0; i < count; ++i)
+      random_element(gen, type, bytes.data() + static_cast<std::size_t>(i) * size);
     operand.dtype = type;
     operand.data = bytes.data();
     operand.stride[0] = stride * static_cast<std::int64_t>(size);
@@ -68,10 +75,14 @@ DType common_of(Domain domain, std::mt19937_64& gen) {
   const DType floats[] = {DType::kF32, DType::kF32, DType::kBF16, DType::kF16};
   const DType ints[] = {DType::kI64, DType::kI32, DType::kU8, DType::kI16, DType::kI8};
   switch (domain) {
-    case Domain::F: return floats[gen() % 4];
-    case Domain::H: return floats[2 + gen() % 2];
-    case Domain::D: return DType::kF64;
-    default: return ints[gen() % 5];
+    case Domain::F:
+      return floats[gen() % 4];
+    case Domain::H:
+      return floats[2 + gen() % 2];
+    case Domain::D:
+      return DType::kF64;
+    default:
+      return ints[gen() % 5];
   }
 }
 
@@ -89,7 +100,9 @@ void check(const Row& row, std::mt19937_64& gen, std::int64_t n, bool plain) {
   for (int k = 0; k <= row.inputs; ++k) {
     DType type = k == 0 ? result : p.common;
     if (!plain && gen() % 4 == 0) type = kAllTypes[gen() % std::size(kAllTypes)];
-    const std::int64_t stride = plain ? 1 : k == 0 ? 1 + static_cast<std::int64_t>(gen() % 2) : static_cast<std::int64_t>(gen() % 3);
+    const std::int64_t stride = plain    ? 1
+                                : k == 0 ? 1 + static_cast<std::int64_t>(gen() % 2)
+                                         : static_cast<std::int64_t>(gen() % 3);
     stores.emplace_back(gen, type, n, stride);
   }
   p.loop.ndim = 1;
@@ -126,7 +139,8 @@ TEST(PointwiseBody, EqualsDefinition) {
 TEST(PointwiseBody, Strides) {
   std::mt19937_64 gen(21);
   for (int repeat = 0; repeat < 40; ++repeat) {
-    const std::int64_t shape[3] = {1 + static_cast<std::int64_t>(gen() % 9), 1 + static_cast<std::int64_t>(gen() % 70), 1 + static_cast<std::int64_t>(gen() % 40)};
+    const std::int64_t shape[3] = {1 + static_cast<std::int64_t>(gen() % 9), 1 + static_cast<std::int64_t>(gen() % 70),
+                                   1 + static_cast<std::int64_t>(gen() % 40)};
     const std::int64_t total = shape[0] * shape[1] * shape[2];
     std::vector<Store> stores;
     Params p;
@@ -154,7 +168,8 @@ TEST(PointwiseBody, Strides) {
     test::for_each_isa_and_threads([&] {
       std::fill(out.bytes.begin(), out.bytes.end() - 1, 0);
       map(p);
-      EXPECT_SAME_BYTES(reinterpret_cast<const std::uint32_t*>(want.data()), reinterpret_cast<const std::uint32_t*>(out.bytes.data()), total);
+      EXPECT_SAME_BYTES(reinterpret_cast<const std::uint32_t*>(want.data()),
+                        reinterpret_cast<const std::uint32_t*>(out.bytes.data()), total);
     });
   }
 }

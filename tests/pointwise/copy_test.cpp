@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "csrc/kernels/pointwise/element.h"
 #include "csrc/kernels/core/error.h"
+#include "csrc/kernels/pointwise/element.h"
 #include "csrc/kernels/pointwise/pointwise.h"
 #include "tests/support/same_bytes.h"
 
@@ -45,10 +45,21 @@ TEST(Convert, SixteenBits) {
 }
 
 TEST(Convert, FloatToIntegers) {
-  const struct { double x; std::int64_t i64; std::int32_t i32; } cases[] = {
-      {0.0, 0, 0}, {-0.9, 0, 0}, {1.999, 1, 1}, {-7.5, -7, -7}, {2147483648.0, 2147483648, INT32_MAX},
-      {-2147483649.0, -2147483649, INT32_MIN}, {0x1p63, INT64_MAX, INT32_MAX}, {-0x1p63, INT64_MIN, INT32_MIN},
-      {__builtin_inf(), INT64_MAX, INT32_MAX}, {-__builtin_inf(), INT64_MIN, INT32_MIN}, {__builtin_nan(""), INT64_MIN, 0}};
+  const struct {
+    double x;
+    std::int64_t i64;
+    std::int32_t i32;
+  } cases[] = {{0.0, 0, 0},
+               {-0.9, 0, 0},
+               {1.999, 1, 1},
+               {-7.5, -7, -7},
+               {2147483648.0, 2147483648, INT32_MAX},
+               {-2147483649.0, -2147483649, INT32_MIN},
+               {0x1p63, INT64_MAX, INT32_MAX},
+               {-0x1p63, INT64_MIN, INT32_MIN},
+               {__builtin_inf(), INT64_MAX, INT32_MAX},
+               {-__builtin_inf(), INT64_MIN, INT32_MIN},
+               {__builtin_nan(""), INT64_MIN, 0}};
   for (const auto& c : cases) {
     EXPECT_EQ(to_int64(c.x), c.i64) << c.x;
     EXPECT_EQ(to_int32(c.x), c.i32) << c.x;
@@ -82,7 +93,8 @@ TEST(Copy, EveryPairOfTypes) {
           test::for_each_isa_and_threads([&] {
             std::fill(out.begin(), out.end(), 0x55);
             copy(loop);
-            EXPECT_SAME_BYTES(want.data(), out.data(), static_cast<std::int64_t>(out.size())) << name_of(from) << " to " << name_of(to);
+            EXPECT_SAME_BYTES(want.data(), out.data(), static_cast<std::int64_t>(out.size()))
+                << name_of(from) << " to " << name_of(to);
           });
         }
       ++pairs;
@@ -131,11 +143,13 @@ TEST(Select, ByMask) {
     for (std::int64_t n : {1, 40, 1000})
       for (bool once : {false, true}) {
         const auto size = size_of(type);
-        std::vector<char> a(static_cast<std::size_t>(n) * size), b(a.size()), mask(static_cast<std::size_t>(n)), out(a.size());
+        std::vector<char> a(static_cast<std::size_t>(n) * size), b(a.size()), mask(static_cast<std::size_t>(n)),
+            out(a.size());
         for (auto* v : {&a, &b, &mask})
           for (auto& c : *v) c = static_cast<char>(gen());
         for (auto& c : mask) c &= 1;
-        const Operand operands[4] = {{out.data(), type, {}}, {mask.data(), DType::kBool, {}}, {a.data(), type, {}}, {b.data(), type, {}}};
+        const Operand operands[4] = {
+            {out.data(), type, {}}, {mask.data(), DType::kBool, {}}, {a.data(), type, {}}, {b.data(), type, {}}};
         const Loop loop = contiguous_loop(n, operands, 4, once ? 4u : 0u);
         test::for_each_isa_and_threads([&] {
           std::fill(out.begin(), out.end(), 0);
@@ -154,12 +168,14 @@ TEST(Triangle, KeepsItsSide) {
       for (std::int64_t diagonal = -13; diagonal <= 13; ++diagonal)
         for (bool upper : {false, true}) {
           std::vector<float> in(static_cast<std::size_t>(2 * rows * cols), 3.0f), out(in.size(), 9.0f);
-          const Triangle t{2, rows, cols, diagonal, upper, 4, in.data(), rows * cols * 4, cols * 4, 4, out.data(), rows * cols * 4, cols * 4, 4};
+          const Triangle t{2,        rows, cols,       diagonal,        upper,    4, in.data(), rows * cols * 4,
+                           cols * 4, 4,    out.data(), rows * cols * 4, cols * 4, 4};
           triangle(t);
           for (std::int64_t i = 0; i < 2 * rows * cols; ++i) {
             const std::int64_t r = i / cols % rows, c = i % cols;
             const bool keep = upper ? c - r >= diagonal : c - r <= diagonal;
-            ASSERT_EQ(out[static_cast<std::size_t>(i)], keep ? 3.0f : 0.0f) << rows << 'x' << cols << ' ' << diagonal << ' ' << upper;
+            ASSERT_EQ(out[static_cast<std::size_t>(i)], keep ? 3.0f : 0.0f)
+                << rows << 'x' << cols << ' ' << diagonal << ' ' << upper;
           }
         }
 }
@@ -169,7 +185,8 @@ TEST(Arange, FusesTheStep) {
   const float start = 0.1f, step = 0.3f;
   test::for_each_isa_and_threads([&] {
     arange(out.data(), DType::kF32, 3000, Scalars::of(0.1, 0.3));
-    for (int i = 0; i < 3000; ++i) ASSERT_EQ(bits_of(out[static_cast<std::size_t>(i)]), bits_of(__builtin_fmaf(step, static_cast<float>(i), start)));
+    for (int i = 0; i < 3000; ++i)
+      ASSERT_EQ(bits_of(out[static_cast<std::size_t>(i)]), bits_of(__builtin_fmaf(step, static_cast<float>(i), start)));
   });
   std::vector<std::int64_t> ints(100);
   arange(ints.data(), DType::kI64, 100, Scalars::of_int(-5, 3));

@@ -1,4 +1,6 @@
 // The golden vectors of the elementwise kernels: definition and bodies give their bytes on every architecture.
+#include "tests/support/vectors.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -7,15 +9,14 @@
 
 #include "csrc/kernels/pointwise/pointwise.h"
 #include "tests/support/same_bytes.h"
-#include "tests/support/vectors.h"
 
 namespace step_oracle::pointwise {
 namespace {
 
 struct Case {
-  const char* vectors;    // "gelu_tanh" for gelu_tanh_f32.* and gelu_tanh_bf16.*
+  const char* vectors;  // "gelu_tanh" for gelu_tanh_f32.* and gelu_tanh_bf16.*
   const char* map;
-  int inputs;             // x, y, z of the file
+  int inputs;  // x, y, z of the file
   double s = 0, t = 0;
   bool scalar_operand = false;  // s is one more input: a CPU number
 };
@@ -74,9 +75,11 @@ std::uint16_t nan_of(const std::string& arch) { return arch == "sm_75" ? 0x7fc0 
 void expect_bytes(const test::Array& want, const std::vector<std::uint8_t>& got, const std::string& where) {
   ASSERT_EQ(want.bytes.size(), got.size()) << where;
   if (want.dtype == "U32")
-    EXPECT_SAME_BYTES(want.as<std::uint32_t>(), reinterpret_cast<const std::uint32_t*>(got.data()), want.numel()) << where;
+    EXPECT_SAME_BYTES(want.as<std::uint32_t>(), reinterpret_cast<const std::uint32_t*>(got.data()), want.numel())
+        << where;
   else
-    EXPECT_SAME_BYTES(want.as<std::uint16_t>(), reinterpret_cast<const std::uint16_t*>(got.data()), want.numel()) << where;
+    EXPECT_SAME_BYTES(want.as<std::uint16_t>(), reinterpret_cast<const std::uint16_t*>(got.data()), want.numel())
+        << where;
 }
 
 void check_map(const Case& c, const test::VectorFile& file, const std::string& arch) {
@@ -154,7 +157,13 @@ TEST(PointwiseVectors, Casts) {
 
 // The foreach kernels compute the same maps; in place on x0, x1.
 TEST(PointwiseVectors, Foreach) {
-  struct ForeachCase { const char* vectors; const char* map; int inputs; double s[2]; bool scalar_operand; };
+  struct ForeachCase {
+    const char* vectors;
+    const char* map;
+    int inputs;
+    double s[2];
+    bool scalar_operand;
+  };
   const float w = static_cast<float>(1 - 0.9), v = static_cast<float>(1 - 0.95);
   const ForeachCase cases[] = {
       {"foreach_lerp", "lerp", 2, {w, w}, false},

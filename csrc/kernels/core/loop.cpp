@@ -57,7 +57,8 @@ Loop coalesced(const Loop& given) {
   if (loop.ndim == 0) {
     loop.ndim = 1;
     loop.shape[0] = 1;
-    for (int k = 0; k < loop.operands; ++k) loop.operand[k].stride[0] = static_cast<std::int64_t>(size_of(loop.operand[k].dtype));
+    for (int k = 0; k < loop.operands; ++k)
+      loop.operand[k].stride[0] = static_cast<std::int64_t>(size_of(loop.operand[k].dtype));
   }
   // Runs of a few elements cost more than strided ones: walk the longest dimension instead.
   if (loop.shape[0] < 16) {

@@ -12,7 +12,7 @@
 
 namespace step_oracle {
 
-inline constexpr int kMaxDims = 64;      // TensorIterator's own limit is lower [src c10/core/impl/SizesAndStrides.h: 64]
+inline constexpr int kMaxDims = 64;  // TensorIterator's own limit is lower [src c10/core/impl/SizesAndStrides.h: 64]
 inline constexpr int kMaxOperands = 8;
 inline constexpr std::int64_t kGrain = 32768;  // elements that are worth a thread
 
@@ -42,7 +42,8 @@ Loop contiguous_loop(std::int64_t n, const Operand* operands, int count, unsigne
 // Never 0-dimensional unless it is empty of elements' dimensions: a single element is shape {1}.
 Loop coalesced(const Loop& loop);
 
-// The address of every operand at linear index `index` of a coalesced loop, and how many elements follow in dimension 0.
+// The address of every operand at linear index `index` of a coalesced loop, and how many elements follow in dimension
+// 0.
 std::int64_t locate(const Loop& loop, std::int64_t index, char** data);
 
 // Calls run(data, strides, n) for runs along dimension 0, from several threads. `strides` has one entry an operand.

@@ -19,10 +19,13 @@ constexpr std::int64_t kGrain = 32768;
 
 void require_type(DType t, const char* what) {
   if (t != DType::kF32 && t != DType::kBF16)
-    throw Error(ErrorKind::kUnsupported, fmt::format("{}: {} has no kernel here; use float32 or bfloat16", what, name_of(t)));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("{}: {} has no kernel here; use float32 or bfloat16", what, name_of(t)));
 }
 
-struct TwoDoubles { double high, low; };
+struct TwoDoubles {
+  double high, low;
+};
 // The product to twice double's precision [src Dekker 1971; fma gives the error of a product exactly].
 TwoDoubles product(TwoDoubles a, TwoDoubles b) {
   const double high = a.high * b.high;
@@ -44,8 +47,10 @@ double integer_power(double base, std::int64_t n) {
 // The kernel for bfloat16 moments computes the bias corrections in double and rounds them to float.
 void wide_bias_corrections(const AdamParams& p, float* bc1, float* root2) {
   if (!(p.step >= 0.0f && p.step < 0x1p24f) || p.step != std::floor(p.step))
-    throw Error(ErrorKind::kUnsupported, fmt::format("adam with bfloat16 moments: step {} is not a whole number below 2^24; "
-                                                     "use float32 moments", p.step));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("adam with bfloat16 moments: step {} is not a whole number below 2^24; "
+                            "use float32 moments",
+                            p.step));
   const auto n = static_cast<std::int64_t>(p.step);
   *bc1 = static_cast<float>(1.0 - integer_power(p.beta1, n));
   *root2 = static_cast<float>(std::sqrt(1.0 - integer_power(p.beta2, n)));
@@ -67,8 +72,10 @@ AdamNumbers numbers_of(const AdamParams& p) {
   k.weight_decay = static_cast<float>(p.weight_decay);
   k.eps = static_cast<float>(p.eps);
   float bc1;
-  if (p.state_dtype != p.dtype) wide_bias_corrections(p, &bc1, &k.root2);
-  else SO_BODY(optimizer_body).bias_corrections(k.beta1, k.beta2, p.step, &bc1, &k.root2);
+  if (p.state_dtype != p.dtype)
+    wide_bias_corrections(p, &bc1, &k.root2);
+  else
+    SO_BODY(optimizer_body).bias_corrections(k.beta1, k.beta2, p.step, &bc1, &k.root2);
   k.step_size = lr / bc1;
   k.decay = -(lr * k.weight_decay);
   k.coupled = p.mode == WeightDecay::kCoupled && k.weight_decay != 0.0f;
@@ -95,8 +102,10 @@ SgdNumbers numbers_of(const SgdParams& p) {
 void adam(const AdamParams& p) {
   require_type(p.dtype, "adam");
   if (p.state_dtype != p.dtype && !(p.dtype == DType::kF32 && p.state_dtype == DType::kBF16))
-    throw Error(ErrorKind::kUnsupported, fmt::format("adam: parameters {} with moments {}; the moments must have the parameters' "
-                                                     "type, or be bfloat16 beside float32", name_of(p.dtype), name_of(p.state_dtype)));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("adam: parameters {} with moments {}; the moments must have the parameters' "
+                            "type, or be bfloat16 beside float32",
+                            name_of(p.dtype), name_of(p.state_dtype)));
   const AdamNumbers k = numbers_of(p);
   const auto& body = SO_BODY(optimizer_body);
   parallel_for(p.n, kGrain, [&](std::int64_t begin, std::int64_t end) { body.adam(p, k, begin, end); });
@@ -113,7 +122,8 @@ float norm(const NormParams& p, float* partials) {
   require_type(p.dtype, "norm");
   const std::int64_t chunks = (p.n + kChunk - 1) / kChunk;
   if (p.max_chunks < chunks)
-    throw Error(ErrorKind::kInternal, fmt::format("norm: {} elements are {} chunks, more than {}", p.n, chunks, p.max_chunks));
+    throw Error(ErrorKind::kInternal,
+                fmt::format("norm: {} elements are {} chunks, more than {}", p.n, chunks, p.max_chunks));
   const auto& body = SO_BODY(optimizer_body);
   std::vector<float> parts(static_cast<std::size_t>(p.max_chunks), 0.0f);
   parallel_for(chunks, 1, [&](std::int64_t begin, std::int64_t end) {

@@ -23,13 +23,13 @@ enum class WeightDecay : std::uint8_t { kCoupled, kDecoupled };  // Adam, AdamW
 // It decides which elements of Adam's `g + p * wd` round twice [contractions.md, section 7].
 struct AdamParams {
   std::int64_t n;
-  DType dtype;         // of p and g
-  DType state_dtype;   // of m, v and max_v: the same, or kBF16 with dtype kF32
+  DType dtype;        // of p and g
+  DType state_dtype;  // of m, v and max_v: the same, or kBF16 with dtype kF32
   void* p;
-  void* g;             // divided by *grad_scale and stored back when there is one
+  void* g;  // divided by *grad_scale and stored back when there is one
   void* m;
   void* v;
-  void* max_v;         // amsgrad, or null
+  void* max_v;  // amsgrad, or null
   float step;
   double lr, beta1, beta2, weight_decay, eps;
   WeightDecay mode;
@@ -46,7 +46,7 @@ struct SgdParams {
   DType dtype;
   void* p;
   void* g;
-  void* buf;           // momentum buffer, or null
+  void* buf;  // momentum buffer, or null
   double weight_decay, momentum, lr, dampening;
   bool nesterov, maximize, first_step;
   const float* grad_scale;
@@ -63,8 +63,8 @@ struct NormParams {
   std::int64_t n;
   std::int64_t max_chunks;
   NormKind kind;
-  bool vectorised;     // the pointer is aligned to four elements and n is a multiple of four
-  bool power_sum;      // without the final root
+  bool vectorised;  // the pointer is aligned to four elements and n is a multiple of four
+  bool power_sum;   // without the final root
 };
 float norm(const NormParams& params, float* partials = nullptr);
 

@@ -23,10 +23,14 @@ template <Apart apart>
 inline float decayed(float g, float p, float wd, std::int64_t i) {
   const float fused = fma(p, wd, g), two = g + p * wd;
   switch (apart) {
-    case Apart::kNone: return fused;
-    case Apart::kAll: return two;
-    case Apart::kFirstOf4: return (i & (kIlp - 1)) == 0 ? two : fused;
-    case Apart::kFirst512: return (i & (kIlp * kThreads - 1)) < kThreads ? two : fused;
+    case Apart::kNone:
+      return fused;
+    case Apart::kAll:
+      return two;
+    case Apart::kFirstOf4:
+      return (i & (kIlp - 1)) == 0 ? two : fused;
+    case Apart::kFirst512:
+      return (i & (kIlp * kThreads - 1)) < kThreads ? two : fused;
   }
   return fused;
 }
@@ -82,17 +86,24 @@ void adam_as(const AdamParams& a, const AdamNumbers& k, std::int64_t begin, std:
   if (k.decoupled) return adam_range<T, S, Apart::kNone, false, true, amsgrad>(a, k, begin, end);
   if (!k.coupled) return adam_range<T, S, Apart::kNone, false, false, amsgrad>(a, k, begin, end);
   switch (k.apart) {
-    case Apart::kNone: return adam_range<T, S, Apart::kNone, true, false, amsgrad>(a, k, begin, end);
-    case Apart::kAll: return adam_range<T, S, Apart::kAll, true, false, amsgrad>(a, k, begin, end);
-    case Apart::kFirstOf4: return adam_range<T, S, Apart::kFirstOf4, true, false, amsgrad>(a, k, begin, end);
-    case Apart::kFirst512: return adam_range<T, S, Apart::kFirst512, true, false, amsgrad>(a, k, begin, end);
+    case Apart::kNone:
+      return adam_range<T, S, Apart::kNone, true, false, amsgrad>(a, k, begin, end);
+    case Apart::kAll:
+      return adam_range<T, S, Apart::kAll, true, false, amsgrad>(a, k, begin, end);
+    case Apart::kFirstOf4:
+      return adam_range<T, S, Apart::kFirstOf4, true, false, amsgrad>(a, k, begin, end);
+    case Apart::kFirst512:
+      return adam_range<T, S, Apart::kFirst512, true, false, amsgrad>(a, k, begin, end);
   }
 }
 
 void adam(const AdamParams& a, const AdamNumbers& k, std::int64_t begin, std::int64_t end) {
   const bool wide = a.dtype == DType::kF32, wide_state = a.state_dtype == DType::kF32, top = a.max_v != nullptr;
-  if (wide && wide_state) return top ? adam_as<float, float, true>(a, k, begin, end) : adam_as<float, float, false>(a, k, begin, end);
-  if (wide) return top ? adam_as<float, std::uint16_t, true>(a, k, begin, end) : adam_as<float, std::uint16_t, false>(a, k, begin, end);
+  if (wide && wide_state)
+    return top ? adam_as<float, float, true>(a, k, begin, end) : adam_as<float, float, false>(a, k, begin, end);
+  if (wide)
+    return top ? adam_as<float, std::uint16_t, true>(a, k, begin, end)
+               : adam_as<float, std::uint16_t, false>(a, k, begin, end);
   return top ? adam_as<std::uint16_t, std::uint16_t, true>(a, k, begin, end)
              : adam_as<std::uint16_t, std::uint16_t, false>(a, k, begin, end);
 }
@@ -120,16 +131,23 @@ void sgd_range(const SgdParams& a, const SgdNumbers& k, std::int64_t begin, std:
 }
 
 void sgd(const SgdParams& a, const SgdNumbers& k, std::int64_t begin, std::int64_t end) {
-  if (a.dtype == DType::kF32) sgd_range<float>(a, k, begin, end);
-  else sgd_range<std::uint16_t>(a, k, begin, end);
+  if (a.dtype == DType::kF32)
+    sgd_range<float>(a, k, begin, end);
+  else
+    sgd_range<std::uint16_t>(a, k, begin, end);
 }
 
-// ---- norms. Accumulator j of the chunk takes elements j, j + 2048, ...: a thread's four of a vector, or its four turns.
+// ---- norms. Accumulator j of the chunk takes elements j, j + 2048, ...: a thread's four of a vector, or its four
+// turns.
 constexpr int kLanes = kThreads * kIlp;
 
-struct Add { static float of(float a, float b) { return a + b; } };
+struct Add {
+  static float of(float a, float b) { return a + b; }
+};
 // A NaN on either side stays.
-struct Max { static float of(float a, float b) { return a != a || a > b ? a : b; } };
+struct Max {
+  static float of(float a, float b) { return a != a || a > b ? a : b; }
+};
 
 template <NormKind kind>
 inline float taken(float x, float acc) {
@@ -161,9 +179,12 @@ float norm_chunk_as(const NormParams& p, std::int64_t chunk) {
 template <class T>
 float norm_chunk_of(const NormParams& p, std::int64_t chunk) {
   switch (p.kind) {
-    case NormKind::kL1: return norm_chunk_as<NormKind::kL1, T>(p, chunk);
-    case NormKind::kL2: return norm_chunk_as<NormKind::kL2, T>(p, chunk);
-    case NormKind::kInf: return norm_chunk_as<NormKind::kInf, T>(p, chunk);
+    case NormKind::kL1:
+      return norm_chunk_as<NormKind::kL1, T>(p, chunk);
+    case NormKind::kL2:
+      return norm_chunk_as<NormKind::kL2, T>(p, chunk);
+    case NormKind::kInf:
+      return norm_chunk_as<NormKind::kInf, T>(p, chunk);
   }
   return 0.0f;
 }

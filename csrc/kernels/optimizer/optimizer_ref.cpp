@@ -20,8 +20,10 @@ struct View {
     return convert::from_bf16(static_cast<const std::uint16_t*>(data)[i]);
   }
   void put(std::int64_t i, float x) const {
-    if (type == DType::kF32) static_cast<float*>(data)[i] = canonical(x);
-    else static_cast<std::uint16_t*>(data)[i] = convert::to_bf16(x, nan);
+    if (type == DType::kF32)
+      static_cast<float*>(data)[i] = canonical(x);
+    else
+      static_cast<std::uint16_t*>(data)[i] = convert::to_bf16(x, nan);
   }
 };
 
@@ -58,9 +60,12 @@ void adam(const AdamParams& a) {
     }
     if (a.maximize) d = -d;
     if (k.weight_decay != 0.0f) {
-      if (a.mode == WeightDecay::kDecoupled) w = fma(w, k.decay, w);
-      else if (!a.grad_scale && !a.fuses_everywhere && (a.maximize || slot == 0)) d = d + w * k.weight_decay;
-      else d = fma(w, k.weight_decay, d);
+      if (a.mode == WeightDecay::kDecoupled)
+        w = fma(w, k.decay, w);
+      else if (!a.grad_scale && !a.fuses_everywhere && (a.maximize || slot == 0))
+        d = d + w * k.weight_decay;
+      else
+        d = fma(w, k.weight_decay, d);
     }
     const float m1 = fma(k.beta1, m.get(i), fma(-k.beta1, d, d));
     const float v1 = fma(k.beta2, v.get(i), fma(-k.beta2, d * d, d * d));
@@ -116,7 +121,8 @@ float norm(const NormParams& a, float* partials) {
       } else {
         for (std::int64_t start = 0; start < left; start += kThreads * kIlp)
           for (int slot = 0; slot < kIlp; ++slot)
-            if (const std::int64_t i = start + thread + slot * kThreads; i < left) acc[slot] = take(acc[slot], x.get(base + i));
+            if (const std::int64_t i = start + thread + slot * kThreads; i < left)
+              acc[slot] = take(acc[slot], x.get(base + i));
       }
       sums[thread] = join(join(join(join(0.0f, acc[0]), acc[1]), acc[2]), acc[3]);
     }
@@ -125,7 +131,8 @@ float norm(const NormParams& a, float* partials) {
   if (partials) std::copy(parts.begin(), parts.end(), partials);
   float sums[kThreads] = {};
   for (std::int64_t thread = 0; thread < kThreads; ++thread)
-    for (std::int64_t i = thread; i < a.max_chunks; i += kThreads) sums[thread] = join(sums[thread], parts[static_cast<std::size_t>(i)]);
+    for (std::int64_t i = thread; i < a.max_chunks; i += kThreads)
+      sums[thread] = join(sums[thread], parts[static_cast<std::size_t>(i)]);
   const float sum = fold_block(sums, kThreads, 0.0f, join);
   return canonical(a.kind == NormKind::kL2 && !a.power_sum ? std::sqrt(sum) : sum);
 }

@@ -15,8 +15,8 @@ constexpr std::int64_t kBlock = 1024;
 
 int log2_size(DType t) { return __builtin_ctz(static_cast<unsigned>(size_of(t))); }
 
-void convert_run(const PointwiseBody& body, const Loop& loop, char* const* data, const std::int64_t* stride, std::int64_t n,
-                 std::uint16_t nan) {
+void convert_run(const PointwiseBody& body, const Loop& loop, char* const* data, const std::int64_t* stride,
+                 std::int64_t n, std::uint16_t nan) {
   const DType to = loop.operand[0].dtype, from = loop.operand[1].dtype;
   const auto fn = body.convert[static_cast<int>(from)][static_cast<int>(to)];
   const bool dense_in = stride[1] == static_cast<std::int64_t>(size_of(from));
@@ -67,19 +67,20 @@ void copy_transposed(const PointwiseBody& body, const Loop& loop, int d, int log
   batch.shape[0] = 1;
   batch.shape[d] = strips;
   for (int k = 0; k < 2; ++k) batch.operand[k].stride[d] *= kRows;
-  parallel_for(batch.numel(), std::max<std::int64_t>(1, kGrain / (kRows * cols)), [&](std::int64_t begin, std::int64_t end) {
-    char* data[kMaxOperands];
-    for (std::int64_t i = begin; i < end; ++i) {
-      locate(batch, i, data);
-      std::int64_t rest = i, strip = 0;
-      for (int dim = 0; dim <= d; ++dim) {
-        strip = rest % batch.shape[dim];
-        rest /= batch.shape[dim];
-      }
-      const std::int64_t rows = std::min(kRows, loop.shape[d] - strip * kRows);
-      body.transpose[log2](data[1], loop.operand[1].stride[0], data[0], loop.operand[0].stride[d], rows, cols);
-    }
-  });
+  parallel_for(
+      batch.numel(), std::max<std::int64_t>(1, kGrain / (kRows * cols)), [&](std::int64_t begin, std::int64_t end) {
+        char* data[kMaxOperands];
+        for (std::int64_t i = begin; i < end; ++i) {
+          locate(batch, i, data);
+          std::int64_t rest = i, strip = 0;
+          for (int dim = 0; dim <= d; ++dim) {
+            strip = rest % batch.shape[dim];
+            rest /= batch.shape[dim];
+          }
+          const std::int64_t rows = std::min(kRows, loop.shape[d] - strip * kRows);
+          body.transpose[log2](data[1], loop.operand[1].stride[0], data[0], loop.operand[0].stride[d], rows, cols);
+        }
+      });
 }
 
 void require_operands(const Loop& loop, int wanted, const char* what) {
@@ -99,8 +100,10 @@ void copy(const Loop& loop, std::uint16_t bf16_nan) {
     if (const int d = transposed_dim(dense); d != 0) return copy_transposed(body, dense, d, log2);
   }
   for_each_run(loop, [&](char* const* data, const std::int64_t* stride, std::int64_t n) {
-    if (same) move_run(body, log2, data, stride, n);
-    else convert_run(body, loop, data, stride, n, bf16_nan);
+    if (same)
+      move_run(body, log2, data, stride, n);
+    else
+      convert_run(body, loop, data, stride, n, bf16_nan);
   });
 }
 
@@ -108,9 +111,11 @@ void select(const Loop& loop) {
   require_operands(loop, 4, "select");
   const DType type = loop.operand[0].dtype;
   if (loop.operand[2].dtype != type || loop.operand[3].dtype != type || size_of(loop.operand[1].dtype) != 1)
-    throw Error(ErrorKind::kBadInput, fmt::format("select: output {}, mask {}, choices {} and {}; the mask must be bool and the others one type",
-                                                  name_of(type), name_of(loop.operand[1].dtype), name_of(loop.operand[2].dtype),
-                                                  name_of(loop.operand[3].dtype)));
+    throw Error(
+        ErrorKind::kBadInput,
+        fmt::format("select: output {}, mask {}, choices {} and {}; the mask must be bool and the others one type",
+                    name_of(type), name_of(loop.operand[1].dtype), name_of(loop.operand[2].dtype),
+                    name_of(loop.operand[3].dtype)));
   const auto& body = SO_BODY(pointwise_body);
   const auto fn = body.select[log2_size(type)];
   for_each_run(loop, fn);
@@ -136,8 +141,10 @@ void arange(void* out, DType dtype, std::int64_t n, const Scalars& v) {
         auto* d = reinterpret_cast<std::int64_t*>(buffer.data());
         for (std::int64_t k = 0; k < m; ++k) d[k] = v.i[0] + v.i[1] * (i + k);
       }
-      if (made == dtype) std::memcpy(to, buffer.data(), static_cast<std::size_t>(m * size));
-      else body.convert[static_cast<int>(made)][static_cast<int>(dtype)](buffer.data(), to, m, 0x7fff);
+      if (made == dtype)
+        std::memcpy(to, buffer.data(), static_cast<std::size_t>(m * size));
+      else
+        body.convert[static_cast<int>(made)][static_cast<int>(dtype)](buffer.data(), to, m, 0x7fff);
     }
   });
 }
@@ -146,21 +153,22 @@ void triangle(const Triangle& p) {
   const int log2 = __builtin_ctz(static_cast<unsigned>(p.element));
   const auto& body = SO_BODY(pointwise_body);
   const std::uint64_t zero = 0;
-  parallel_for(p.batch * p.rows, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, p.cols)), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t k = begin; k < end; ++k) {
-      const std::int64_t b = k / p.rows, row = k % p.rows;
-      const char* in = static_cast<const char*>(p.in) + b * p.in_batch + row * p.in_row;
-      char* out = static_cast<char*>(p.out) + b * p.out_batch + row * p.out_row;
-      // Columns [0, split) are at or below the diagonal (lower) or strictly below it (upper).
-      const std::int64_t edge = row + p.diagonal + (p.upper ? 0 : 1);
-      const std::int64_t split = std::clamp<std::int64_t>(edge, 0, p.cols);
-      const std::int64_t keep = p.upper ? split : 0, kept = p.upper ? p.cols - split : split;
-      const std::int64_t blank = p.upper ? 0 : split, blanks = p.cols - kept;
-      if (in != out || p.in_col != p.out_col)
-        body.move[log2](in + keep * p.in_col, p.in_col, out + keep * p.out_col, p.out_col, kept);
-      body.move[log2](&zero, 0, out + blank * p.out_col, p.out_col, blanks);
-    }
-  });
+  parallel_for(p.batch * p.rows, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, p.cols)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t k = begin; k < end; ++k) {
+                   const std::int64_t b = k / p.rows, row = k % p.rows;
+                   const char* in = static_cast<const char*>(p.in) + b * p.in_batch + row * p.in_row;
+                   char* out = static_cast<char*>(p.out) + b * p.out_batch + row * p.out_row;
+                   // Columns [0, split) are at or below the diagonal (lower) or strictly below it (upper).
+                   const std::int64_t edge = row + p.diagonal + (p.upper ? 0 : 1);
+                   const std::int64_t split = std::clamp<std::int64_t>(edge, 0, p.cols);
+                   const std::int64_t keep = p.upper ? split : 0, kept = p.upper ? p.cols - split : split;
+                   const std::int64_t blank = p.upper ? 0 : split, blanks = p.cols - kept;
+                   if (in != out || p.in_col != p.out_col)
+                     body.move[log2](in + keep * p.in_col, p.in_col, out + keep * p.out_col, p.out_col, kept);
+                   body.move[log2](&zero, 0, out + blank * p.out_col, p.out_col, blanks);
+                 }
+               });
 }
 
 }  // namespace step_oracle::pointwise

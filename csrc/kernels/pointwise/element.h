@@ -8,9 +8,15 @@
 SO_ISA_BEGIN
 
 // Storage types: bits of a 16-bit float, a bool byte.
-struct Half { std::uint16_t bits; };
-struct Brain { std::uint16_t bits; };
-struct Bool { std::uint8_t bits; };
+struct Half {
+  std::uint16_t bits;
+};
+struct Brain {
+  std::uint16_t bits;
+};
+struct Bool {
+  std::uint8_t bits;
+};
 
 inline constexpr std::uint64_t kCardNan64 = 0xfff8000000000000ull;  // [fit: no vector shows a float64 NaN]
 inline double canonical(double x) { return x != x ? double_of(kCardNan64) : x; }
@@ -46,21 +52,31 @@ inline std::int64_t value_of(std::uint8_t x) { return x; }
 inline std::int64_t value_of(Bool x) { return x.bits != 0; }
 
 // From such a value to a storage type. 16-bit floats go through float, as c10's constructors do.
-struct Nan16 { std::uint16_t bf16; };
+struct Nan16 {
+  std::uint16_t bf16;
+};
 inline float as_float(float x) { return x; }
 inline float as_float(double x) { return x != x ? card_nan() : static_cast<float>(x); }
 inline float as_float(std::int64_t x) { return static_cast<float>(x); }
 template <class V>
-inline void store(V x, float& out, Nan16) { out = as_float(x); }
+inline void store(V x, float& out, Nan16) {
+  out = as_float(x);
+}
 template <class V>
-inline void store(V x, Half& out, Nan16) { out = narrow_half(as_float(x)); }
+inline void store(V x, Half& out, Nan16) {
+  out = narrow_half(as_float(x));
+}
 template <class V>
-inline void store(V x, Brain& out, Nan16 nan) { out = narrow(as_float(x), nan.bf16); }
+inline void store(V x, Brain& out, Nan16 nan) {
+  out = narrow(as_float(x), nan.bf16);
+}
 inline void store(float x, double& out, Nan16) { out = canonical(static_cast<double>(x)); }
 inline void store(double x, double& out, Nan16) { out = x; }
 inline void store(std::int64_t x, double& out, Nan16) { out = static_cast<double>(x); }
 template <class V>
-inline void store(V x, Bool& out, Nan16) { out.bits = x != 0; }
+inline void store(V x, Bool& out, Nan16) {
+  out.bits = x != 0;
+}
 inline void store(std::int64_t x, std::int64_t& out, Nan16) { out = x; }
 inline void store(double x, std::int64_t& out, Nan16) { out = to_int64(x); }
 inline void store(std::int64_t x, std::int32_t& out, Nan16) { out = static_cast<std::int32_t>(x); }
@@ -81,6 +97,7 @@ inline void store(float x, std::uint8_t& out, Nan16 n) { store(static_cast<doubl
 SO_ISA_END
 
 // The storage type of each DType, in the enum's order.
-#define SO_FOR_EACH_DTYPE(X)                                                                                       \
-  X(kF32, float) X(kF64, double) X(kF16, Half) X(kBF16, Brain) X(kI8, std::int8_t) X(kU8, std::uint8_t)              \
-  X(kI16, std::int16_t) X(kI32, std::int32_t) X(kI64, std::int64_t) X(kBool, Bool)
+#define SO_FOR_EACH_DTYPE(X)                                                                                   \
+  X(kF32, float)                                                                                               \
+  X(kF64, double) X(kF16, Half) X(kBF16, Brain) X(kI8, std::int8_t) X(kU8, std::uint8_t) X(kI16, std::int16_t) \
+      X(kI32, std::int32_t) X(kI64, std::int64_t) X(kBool, Bool)

@@ -50,20 +50,34 @@ inline std::int64_t int_pow(std::int64_t base, std::int64_t exponent) {
 }
 
 // FMNMX: of two zeros +0 is the larger. Neither argument is NaN, or the first is not and the second is ignored.
-inline float larger(float a, float b) { return a > b ? a : a < b ? b : a != a ? b : b != b ? a : float_of(bits_of(a) & bits_of(b)); }
-inline float smaller(float a, float b) { return a < b ? a : a > b ? b : a != a ? b : b != b ? a : float_of(bits_of(a) | bits_of(b)); }
-inline double larger(double a, double b) { return a > b ? a : a < b ? b : a != a ? b : b != b ? a : double_of(bits_of(a) & bits_of(b)); }
-inline double smaller(double a, double b) { return a < b ? a : a > b ? b : a != a ? b : b != b ? a : double_of(bits_of(a) | bits_of(b)); }
+inline float larger(float a, float b) {
+  return a > b ? a : a < b ? b : a != a ? b : b != b ? a : float_of(bits_of(a) & bits_of(b));
+}
+inline float smaller(float a, float b) {
+  return a < b ? a : a > b ? b : a != a ? b : b != b ? a : float_of(bits_of(a) | bits_of(b));
+}
+inline double larger(double a, double b) {
+  return a > b ? a : a < b ? b : a != a ? b : b != b ? a : double_of(bits_of(a) & bits_of(b));
+}
+inline double smaller(double a, double b) {
+  return a < b ? a : a > b ? b : a != a ? b : b != b ? a : double_of(bits_of(a) | bits_of(b));
+}
 inline std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 // maximum, minimum: the first NaN wins and stays as it is.
 template <class T>
-inline T max_of(T a, T b) { return a != a ? a : b != b ? b : larger(a, b); }
+inline T max_of(T a, T b) {
+  return a != a ? a : b != b ? b : larger(a, b);
+}
 template <class T>
-inline T min_of(T a, T b) { return a != a ? a : b != b ? b : smaller(a, b); }
+inline T min_of(T a, T b) {
+  return a != a ? a : b != b ? b : smaller(a, b);
+}
 
 template <class T>
-inline T magnitude_of(T x) { return x < T(0) ? -x : x; }
+inline T magnitude_of(T x) {
+  return x < T(0) ? -x : x;
+}
 // [contractions.md 1]; both branches fuse their second product.
 template <class T>
 inline T lerp_of(T start, T end, T weight) {

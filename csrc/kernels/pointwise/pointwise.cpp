@@ -25,7 +25,8 @@ DType compute_type(Domain domain) {
 // Elements [0, n) at `data`, converted to the common type and from there to the type of computation.
 class Input {
  public:
-  Input(const PointwiseBody& body, const Operand& operand, std::int64_t stride, DType common, DType compute, std::uint16_t nan)
+  Input(const PointwiseBody& body, const Operand& operand, std::int64_t stride, DType common, DType compute,
+        std::uint16_t nan)
       : body_(body), type_(operand.dtype), common_(common), compute_(compute), stride_(stride), nan_(nan) {
     once_ = stride == 0;
     direct_ = type_ == common && common == compute && stride == static_cast<std::int64_t>(size_of(type_));
@@ -56,8 +57,10 @@ class Input {
       convert(type_, common_, from, to.data(), n);
       from = to.data();
     }
-    if (common_ != compute_) convert(common_, compute_, from, out.data(), n);
-    else if (from != out.data()) std::memcpy(out.data(), from, static_cast<std::size_t>(n) * size_of(compute_));
+    if (common_ != compute_)
+      convert(common_, compute_, from, out.data(), n);
+    else if (from != out.data())
+      std::memcpy(out.data(), from, static_cast<std::size_t>(n) * size_of(compute_));
   }
   void fill(const char* data, std::int64_t n) {
     Buffer one;
@@ -92,8 +95,10 @@ class Output {
     const void* from = buffer_.data();
     Buffer a, b;
     if (result_ != common_) {
-      if (exact_ && common_ == DType::kBF16) body_.narrow_exact(from, a.data(), n);
-      else convert(result_, common_, from, a.data(), n);
+      if (exact_ && common_ == DType::kBF16)
+        body_.narrow_exact(from, a.data(), n);
+      else
+        convert(result_, common_, from, a.data(), n);
       from = a.data();
     }
     const bool dense = stride_ == static_cast<std::int64_t>(size_of(type_));
@@ -138,7 +143,8 @@ bool all_direct(const Params& p, DType compute, DType result, const std::int64_t
   return true;
 }
 
-void run_map(const PointwiseBody& body, MapFn fn, const Params& p, char* const* data, const std::int64_t* stride, std::int64_t n) {
+void run_map(const PointwiseBody& body, MapFn fn, const Params& p, char* const* data, const std::int64_t* stride,
+             std::int64_t n) {
   const Row& row = *p.row;
   const DType compute = compute_type(row.domain);
   const DType result = row.kind == Kind::test ? DType::kBool : compute;
@@ -152,8 +158,10 @@ void run_map(const PointwiseBody& body, MapFn fn, const Params& p, char* const* 
   Output out(body, op[0], stride[0], result, out_common, row.kind == Kind::exact, p.bf16_nan);
   const int last = row.inputs;
   Input x(body, op[1], stride[1], common_of(p, 1, compute), compute, p.bf16_nan);
-  Input y(body, op[std::min(2, last)], stride[std::min(2, last)], common_of(p, std::min(2, last), compute), compute, p.bf16_nan);
-  Input z(body, op[std::min(3, last)], stride[std::min(3, last)], common_of(p, std::min(3, last), compute), compute, p.bf16_nan);
+  Input y(body, op[std::min(2, last)], stride[std::min(2, last)], common_of(p, std::min(2, last), compute), compute,
+          p.bf16_nan);
+  Input z(body, op[std::min(3, last)], stride[std::min(3, last)], common_of(p, std::min(3, last), compute), compute,
+          p.bf16_nan);
   for (std::int64_t i = 0; i < n; i += kBlock) {
     const std::int64_t m = std::min(kBlock, n - i);
     const void* in[3] = {x.at(data[1] + x.advance(i), m), nullptr, nullptr};
@@ -169,8 +177,8 @@ void run_map(const PointwiseBody& body, MapFn fn, const Params& p, char* const* 
 
 void map(const Params& p) {
   if (p.loop.operands != p.row->inputs + 1)
-    throw Error(ErrorKind::kInternal, fmt::format("pointwise: '{}' takes {} inputs; the loop has {} operands", p.row->name,
-                                                  p.row->inputs, p.loop.operands));
+    throw Error(ErrorKind::kInternal, fmt::format("pointwise: '{}' takes {} inputs; the loop has {} operands",
+                                                  p.row->name, p.row->inputs, p.loop.operands));
   const auto& body = SO_BODY(pointwise_body);
   const auto index = static_cast<int>(p.row->index);
   const bool half = p.row->domain == Domain::H && p.common == DType::kF16;

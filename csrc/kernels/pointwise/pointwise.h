@@ -43,7 +43,7 @@ struct Params {
   DType common;
   Loop loop;
   Scalars scalars;
-  unsigned opmath_operands = 0;     // bit k: operand k is a CPU number that a 16-bit map takes in float, not rounded first
+  unsigned opmath_operands = 0;  // bit k: operand k is a CPU number that a 16-bit map takes in float, not rounded first
   std::uint16_t bf16_nan = 0x7fff;  // the card's bfloat16 NaN: 0x7fc0 on sm_75 [contractions.md, Architectures]
 };
 void map(const Params& params);
@@ -58,9 +58,9 @@ void arange(void* out, DType dtype, std::int64_t n, const Scalars& start_step);
 struct Triangle {
   std::int64_t batch, rows, cols, diagonal;
   bool upper;
-  std::int64_t element;                              // bytes
+  std::int64_t element;  // bytes
   const void* in;
-  std::int64_t in_batch, in_row, in_col;             // strides in bytes
+  std::int64_t in_batch, in_row, in_col;  // strides in bytes
   void* out;
   std::int64_t out_batch, out_row, out_col;
 };

@@ -5,58 +5,69 @@
 SO_ISA_BEGIN
 namespace {
 using pointwise::Domain;
-using pointwise::Kind;
 using pointwise::kDTypes;
+using pointwise::Kind;
 using pointwise::MapFn;
 using pointwise::Scalars;
 
 // ---- maps
-struct RoundBrain { static float r(float x) { return widen(narrow(x, 0x7fff)); } };
-struct RoundHalf { static float r(float x) { return widen(narrow_half(x)); } };
+struct RoundBrain {
+  static float r(float x) { return widen(narrow(x, 0x7fff)); }
+};
+struct RoundHalf {
+  static float r(float x) { return widen(narrow_half(x)); }
+};
 
-template <Domain> struct Space;
-template <> struct Space<Domain::F> {
+template <Domain>
+struct Space;
+template <>
+struct Space<Domain::F> {
   using T = float;
   static T scalar(const Scalars& s, int k) { return s.f[k]; }
 };
-template <> struct Space<Domain::H> : Space<Domain::F> {};
-template <> struct Space<Domain::D> {
+template <>
+struct Space<Domain::H> : Space<Domain::F> {};
+template <>
+struct Space<Domain::D> {
   using T = double;
   static T scalar(const Scalars& s, int k) { return s.d[k]; }
 };
-template <> struct Space<Domain::I> {
+template <>
+struct Space<Domain::I> {
   using T = std::int64_t;
   static T scalar(const Scalars& s, int k) { return s.i[k]; }
 };
 
-template <Kind kind, class T> struct Result {
+template <Kind kind, class T>
+struct Result {
   using Out = T;
   static T of(T v) { return kind == Kind::arith ? canonical(v) : v; }
 };
-template <class T> struct Result<Kind::test, T> {
+template <class T>
+struct Result<Kind::test, T> {
   using Out = Bool;
   static Bool of(bool v) { return Bool{v}; }
 };
 
 // In place is allowed (out is one of the inputs), partial overlap is not: ivdep holds. A call left in the loop would
 // keep it from vectorising: flatten inlines all of them.
-#define SO_MAP(name, domain, inputs, kind, ...)                                                            \
-  template <class Round>                                                                                   \
-  [[gnu::flatten]]                                                                                         \
-  void map_##name##_##domain(void* out, const void* const* in, std::int64_t n, const Scalars& scalars) {   \
-    using S = Space<Domain::domain>;                                                                       \
-    using T = S::T;                                                                                        \
-    using R = Result<Kind::kind, T>;                                                                       \
-    [[maybe_unused]] const auto r = [](float v) { return Round::r(v); };                                   \
-    [[maybe_unused]] const T s = S::scalar(scalars, 0), t = S::scalar(scalars, 1);                         \
-    const T* xs = static_cast<const T*>(in[0]);                                                            \
-    const T* ys = static_cast<const T*>(in[inputs > 1 ? 1 : 0]);                                           \
-    const T* zs = static_cast<const T*>(in[inputs > 2 ? 2 : 0]);                                           \
-    auto* o = static_cast<R::Out*>(out);                                                                   \
-    _Pragma("GCC ivdep") for (std::int64_t i = 0; i < n; ++i) {                                            \
-      [[maybe_unused]] const T x = xs[i], y = ys[i], z = zs[i];                                            \
-      o[i] = R::of(__VA_ARGS__);                                                                           \
-    }                                                                                                      \
+#define SO_MAP(name, domain, inputs, kind, ...)                                                          \
+  template <class Round>                                                                                 \
+  [[gnu::flatten]]                                                                                       \
+  void map_##name##_##domain(void* out, const void* const* in, std::int64_t n, const Scalars& scalars) { \
+    using S = Space<Domain::domain>;                                                                     \
+    using T = S::T;                                                                                      \
+    using R = Result<Kind::kind, T>;                                                                     \
+    [[maybe_unused]] const auto r = [](float v) { return Round::r(v); };                                 \
+    [[maybe_unused]] const T s = S::scalar(scalars, 0), t = S::scalar(scalars, 1);                       \
+    const T* xs = static_cast<const T*>(in[0]);                                                          \
+    const T* ys = static_cast<const T*>(in[inputs > 1 ? 1 : 0]);                                         \
+    const T* zs = static_cast<const T*>(in[inputs > 2 ? 2 : 0]);                                         \
+    auto* o = static_cast<R::Out*>(out);                                                                 \
+    _Pragma("GCC ivdep") for (std::int64_t i = 0; i < n; ++i) {                                          \
+      [[maybe_unused]] const T x = xs[i], y = ys[i], z = zs[i];                                          \
+      o[i] = R::of(__VA_ARGS__);                                                                         \
+    }                                                                                                    \
   }
 #include "csrc/kernels/pointwise/maps.inc"
 #undef SO_MAP
@@ -93,9 +104,9 @@ struct ConvertFrom {
 };
 #undef SO_TO
 // bfloat16 -> float32 keeps payloads: a move of bits (value_of), so is float32 -> float32.
-#define SO_FROM(name, From)                                                                                     \
-  {ConvertFrom<From>::row[0], ConvertFrom<From>::row[1], ConvertFrom<From>::row[2], ConvertFrom<From>::row[3],  \
-   ConvertFrom<From>::row[4], ConvertFrom<From>::row[5], ConvertFrom<From>::row[6], ConvertFrom<From>::row[7],  \
+#define SO_FROM(name, From)                                                                                    \
+  {ConvertFrom<From>::row[0], ConvertFrom<From>::row[1], ConvertFrom<From>::row[2], ConvertFrom<From>::row[3], \
+   ConvertFrom<From>::row[4], ConvertFrom<From>::row[5], ConvertFrom<From>::row[6], ConvertFrom<From>::row[7], \
    ConvertFrom<From>::row[8], ConvertFrom<From>::row[9]},
 constexpr ConvertFn kConvert[kDTypes][kDTypes] = {SO_FOR_EACH_DTYPE(SO_FROM)};
 #undef SO_FROM
@@ -123,12 +134,14 @@ template <class U>
 void move(const void* in, std::int64_t in_stride, void* out, std::int64_t out_stride, std::int64_t n) {
   const char* x = static_cast<const char*>(in);
   char* y = static_cast<char*>(out);
-  for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<U*>(y + i * out_stride) = *reinterpret_cast<const U*>(x + i * in_stride);
+  for (std::int64_t i = 0; i < n; ++i)
+    *reinterpret_cast<U*>(y + i * out_stride) = *reinterpret_cast<const U*>(x + i * in_stride);
 }
 
 // In tiles, so that the lines of both sides stay in the first cache while they are used.
 template <class U>
-void transpose(const void* in, std::int64_t in_stride, void* out, std::int64_t out_stride, std::int64_t rows, std::int64_t cols) {
+void transpose(const void* in, std::int64_t in_stride, void* out, std::int64_t out_stride, std::int64_t rows,
+               std::int64_t cols) {
   constexpr std::int64_t kTile = 32;
   for (std::int64_t r0 = 0; r0 < rows; r0 += kTile)
     for (std::int64_t c0 = 0; c0 < cols; c0 += kTile) {

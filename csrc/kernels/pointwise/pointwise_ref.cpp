@@ -22,11 +22,11 @@ Value made(std::int64_t i) { return {Value::kInt, 0, 0, i}; }
 
 Value load(const char* p, DType type) {
   switch (type) {
-#define SO_X(name, T)                 \
-  case DType::name: {                 \
-    T x;                              \
-    std::memcpy(&x, p, sizeof x);     \
-    return made(value_of(x));         \
+#define SO_X(name, T)             \
+  case DType::name: {             \
+    T x;                          \
+    std::memcpy(&x, p, sizeof x); \
+    return made(value_of(x));     \
   }
     SO_FOR_EACH_DTYPE(SO_X)
 #undef SO_X
@@ -36,14 +36,17 @@ Value load(const char* p, DType type) {
 
 void store_as(const Value& v, DType type, char* p, std::uint16_t nan) {
   switch (type) {
-#define SO_X(name, T)                                        \
-  case DType::name: {                                        \
-    T x;                                                     \
-    if (v.type == Value::kFloat) store(v.f, x, Nan16{nan});  \
-    else if (v.type == Value::kDouble) store(v.d, x, Nan16{nan}); \
-    else store(v.i, x, Nan16{nan});                          \
-    std::memcpy(p, &x, sizeof x);                            \
-    break;                                                   \
+#define SO_X(name, T)                  \
+  case DType::name: {                  \
+    T x;                               \
+    if (v.type == Value::kFloat)       \
+      store(v.f, x, Nan16{nan});       \
+    else if (v.type == Value::kDouble) \
+      store(v.d, x, Nan16{nan});       \
+    else                               \
+      store(v.i, x, Nan16{nan});       \
+    std::memcpy(p, &x, sizeof x);      \
+    break;                             \
   }
     SO_FOR_EACH_DTYPE(SO_X)
 #undef SO_X
@@ -68,21 +71,30 @@ float scalar(const Scalars& s, int k, float) { return s.f[k]; }
 double scalar(const Scalars& s, int k, double) { return s.d[k]; }
 std::int64_t scalar(const Scalars& s, int k, std::int64_t) { return s.i[k]; }
 
-template <Domain> struct TypeOf { using T = float; };
-template <> struct TypeOf<Domain::D> { using T = double; };
-template <> struct TypeOf<Domain::I> { using T = std::int64_t; };
+template <Domain>
+struct TypeOf {
+  using T = float;
+};
+template <>
+struct TypeOf<Domain::D> {
+  using T = double;
+};
+template <>
+struct TypeOf<Domain::I> {
+  using T = std::int64_t;
+};
 
-#define SO_MAP(name, domain, inputs, kind, ...)                                                           \
-  Value eval_##name##_##domain(const Arguments& a) {                                                      \
-    using T = TypeOf<Domain::domain>::T;                                                                  \
-    [[maybe_unused]] const auto r = [&](float v) {                                                        \
-      return a.half ? widen(narrow_half(v)) : widen(narrow(v, 0x7fff));                                   \
-    };                                                                                                    \
-    [[maybe_unused]] const T x = get(a.in[0], T{}), y = get(a.in[1], T{}), z = get(a.in[2], T{});         \
-    [[maybe_unused]] const T s = scalar(*a.scalars, 0, T{}), t = scalar(*a.scalars, 1, T{});              \
-    const auto v = __VA_ARGS__;                                                                           \
-    if (Kind::kind == Kind::test) return made(static_cast<std::int64_t>(v));                              \
-    return made(Kind::kind == Kind::arith ? canonical(static_cast<T>(v)) : static_cast<T>(v));            \
+#define SO_MAP(name, domain, inputs, kind, ...)                                                   \
+  Value eval_##name##_##domain(const Arguments& a) {                                              \
+    using T = TypeOf<Domain::domain>::T;                                                          \
+    [[maybe_unused]] const auto r = [&](float v) {                                                \
+      return a.half ? widen(narrow_half(v)) : widen(narrow(v, 0x7fff));                           \
+    };                                                                                            \
+    [[maybe_unused]] const T x = get(a.in[0], T{}), y = get(a.in[1], T{}), z = get(a.in[2], T{}); \
+    [[maybe_unused]] const T s = scalar(*a.scalars, 0, T{}), t = scalar(*a.scalars, 1, T{});      \
+    const auto v = __VA_ARGS__;                                                                   \
+    if (Kind::kind == Kind::test) return made(static_cast<std::int64_t>(v));                      \
+    return made(Kind::kind == Kind::arith ? canonical(static_cast<T>(v)) : static_cast<T>(v));    \
   }
 #include "csrc/kernels/pointwise/maps.inc"
 #undef SO_MAP
@@ -129,8 +141,10 @@ void map(const Params& p) {
     } else {
       store_as(v, common, bytes, p.bf16_nan);
     }
-    if (common == out) std::memcpy(data[0], bytes, size_of(out));
-    else store_as(load(bytes, common), out, data[0], p.bf16_nan);
+    if (common == out)
+      std::memcpy(data[0], bytes, size_of(out));
+    else
+      store_as(load(bytes, common), out, data[0], p.bf16_nan);
   }
 }
 
@@ -139,8 +153,10 @@ void copy(const Loop& loop, std::uint16_t bf16_nan) {
   for (std::int64_t i = 0; i < loop.numel(); ++i) {
     addresses(loop, i, data);
     const DType to = loop.operand[0].dtype, from = loop.operand[1].dtype;
-    if (to == from) std::memcpy(data[0], data[1], size_of(to));
-    else store_as(load(data[1], from), to, data[0], bf16_nan);
+    if (to == from)
+      std::memcpy(data[0], data[1], size_of(to));
+    else
+      store_as(load(data[1], from), to, data[0], bf16_nan);
   }
 }
 

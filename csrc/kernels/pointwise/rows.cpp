@@ -11,8 +11,7 @@
 namespace step_oracle::pointwise {
 
 const Row kRows[static_cast<int>(RowIndex::kCount)] = {
-#define SO_MAP(name, domain, inputs, kind, ...) \
-  {#name, Domain::domain, inputs, Kind::kind, RowIndex::name##_##domain},
+#define SO_MAP(name, domain, inputs, kind, ...) {#name, Domain::domain, inputs, Kind::kind, RowIndex::name##_##domain},
 #include "csrc/kernels/pointwise/maps.inc"
 #undef SO_MAP
 };
@@ -40,9 +39,12 @@ const Row* find_row(std::string_view name, DType common) {
     case DType::kBF16:
       if (const Row* row = in(Domain::H, name)) return row;
       return in(Domain::F, name);
-    case DType::kF32: return in(Domain::F, name);
-    case DType::kF64: return in(Domain::D, name);
-    default: return in(Domain::I, name);
+    case DType::kF32:
+      return in(Domain::F, name);
+    case DType::kF64:
+      return in(Domain::D, name);
+    default:
+      return in(Domain::I, name);
   }
 }
 

@@ -52,7 +52,8 @@ at::Tensor& cat_out(const at::ITensorListRef& tensors, int64_t dim, at::Tensor& 
 at::Tensor& masked_fill_scalar(at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
   TORCH_CHECK(self.device() == mask.device(), "expected self and mask to be on the same device, but got mask on ",
               mask.device(), " and self on ", self.device());
-  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill only supports boolean masks, but got dtype ", mask.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill only supports boolean masks, but got dtype ",
+              mask.scalar_type());
   at::assert_no_internal_overlap(self);
   if (self.numel() == 0) return self;
   const at::Tensor choice = *at::expand_inplace(self, mask, "masked_fill_");
@@ -76,8 +77,8 @@ at::Tensor& masked_fill_scalar(at::Tensor& self, const at::Tensor& mask, const a
   return self;
 }
 at::Tensor& masked_fill_tensor(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "masked_fill only supports a 0-dimensional value tensor, but got tensor with ", value.dim(),
-              " dimension(s).");
+  TORCH_CHECK(value.dim() == 0, "masked_fill only supports a 0-dimensional value tensor, but got tensor with ",
+              value.dim(), " dimension(s).");
   return masked_fill_scalar(self, mask, value.item());
 }
 
@@ -90,9 +91,9 @@ void fill_triangle(const at::Tensor& self, int64_t diagonal, bool upper, const a
   const auto batch_stride = [&](const at::Tensor& t) {
     return t.dim() == 3 ? t.stride(0) * element : t.dim() > 3 ? rows * cols * element : 0;
   };
-  pointwise::triangle({in.numel() / (rows * cols), rows, cols, diagonal, upper, element, in.const_data_ptr(), batch_stride(in),
-                       in.stride(-2) * element, in.stride(-1) * element, out.mutable_data_ptr(), batch_stride(out),
-                       out.stride(-2) * element, out.stride(-1) * element});
+  pointwise::triangle({in.numel() / (rows * cols), rows, cols, diagonal, upper, element, in.const_data_ptr(),
+                       batch_stride(in), in.stride(-2) * element, in.stride(-1) * element, out.mutable_data_ptr(),
+                       batch_stride(out), out.stride(-2) * element, out.stride(-1) * element});
   if (!flat_out) copy_on_card(out, result);
 }
 at::Tensor& tril_out(const at::Tensor& self, int64_t diagonal, at::Tensor& out) {
@@ -115,7 +116,8 @@ int64_t arange_size(const at::Scalar& start, const at::Scalar& end, const at::Sc
   const double first = start.toDouble(), last = end.toDouble(), by = step.toDouble();
   TORCH_CHECK(by > 0 || by < 0, "step must be nonzero");
   TORCH_CHECK(std::isfinite(first) && std::isfinite(last), "unsupported range: ", first, " -> ", last);
-  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first), "upper bound and lower bound inconsistent with step sign");
+  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first),
+              "upper bound and lower bound inconsistent with step sign");
   double size;
   if (type == at::kLong) {
     const int64_t a = start.toLong(), b = end.toLong(), s = step.toLong(), sign = (s > 0) - (s < 0);
@@ -132,7 +134,8 @@ at::Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at:
   if (out.numel() != n) {
     if (out.numel() != 0)
       TORCH_WARN("The number of elements in the out tensor of shape ", out.sizes(), " is ", out.numel(),
-                 " which does not match the computed number of elements ", n, ". The out tensor is resized to a tensor of shape (", n, ",).");
+                 " which does not match the computed number of elements ", n,
+                 ". The out tensor is resized to a tensor of shape (", n, ",).");
     out.resize_({n});
   }
   if (n == 0) return out;

@@ -3,8 +3,6 @@
 // division by one number is a product with its reciprocal in the slow path.
 #include <ATen/TensorIterator.h>
 #include <ATen/native/ForeachUtils.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/_foreach_abs_native.h>
 #include <ATen/ops/_foreach_add_native.h>
 #include <ATen/ops/_foreach_addcdiv_native.h>
@@ -23,10 +21,10 @@
 #include <ATen/ops/_foreach_floor_native.h>
 #include <ATen/ops/_foreach_frac_native.h>
 #include <ATen/ops/_foreach_lerp_native.h>
-#include <ATen/ops/_foreach_log_native.h>
 #include <ATen/ops/_foreach_log10_native.h>
 #include <ATen/ops/_foreach_log1p_native.h>
 #include <ATen/ops/_foreach_log2_native.h>
+#include <ATen/ops/_foreach_log_native.h>
 #include <ATen/ops/_foreach_max_native.h>
 #include <ATen/ops/_foreach_maximum_native.h>
 #include <ATen/ops/_foreach_minimum_native.h>
@@ -46,6 +44,8 @@
 #include <ATen/ops/_foreach_tanh_native.h>
 #include <ATen/ops/_foreach_trunc_native.h>
 #include <ATen/ops/_foreach_zero_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 
@@ -74,13 +74,16 @@ struct Number {
   std::int64_t whole = 0;
   bool is_real = true;
   explicit Number(const Scalar& s) : is_real(s.isFloatingPoint()) {
-    if (is_real) real = s.toDouble();
-    else whole = s.toLong();
+    if (is_real)
+      real = s.toDouble();
+    else
+      whole = s.toLong();
   }
   Operand operand() const {
     Operand o;
     o.dtype = is_real ? DType::kF64 : DType::kI64;
-    o.data = is_real ? static_cast<void*>(const_cast<double*>(&real)) : static_cast<void*>(const_cast<std::int64_t*>(&whole));
+    o.data = is_real ? static_cast<void*>(const_cast<double*>(&real))
+                     : static_cast<void*>(const_cast<std::int64_t*>(&whole));
     return o;
   }
 };
@@ -93,8 +96,8 @@ Operand operand_of(const Tensor& t, std::string_view op) {
 }
 
 // One tensor of a fast route: all operands are dense, alike in type, sizes and strides; single values have stride 0.
-void apply(std::string_view map, const Tensor& out, std::initializer_list<const Tensor*> inputs, const Scalars& scalars = {},
-           const Operand* number = nullptr) {
+void apply(std::string_view map, const Tensor& out, std::initializer_list<const Tensor*> inputs,
+           const Scalars& scalars = {}, const Operand* number = nullptr) {
   if (out.numel() == 0) return;
   Operand operands[kMaxOperands] = {operand_of(out, map)};
   int count = 1;
@@ -143,15 +146,15 @@ bool fast_unary(TensorList self) {
 void unary_into(TensorList out, TensorList self, const char* map) {
   for (std::size_t i = 0; i < self.size(); ++i) apply(map, out[i], {&self[i]});
 }
-#define SO_FOREACH_UNARY(op)                                                              \
-  Tensors op##_lists(TensorList self) {                                                   \
-    if (!fast_unary(self)) return at::native::foreach_tensor_##op##_slow(self);           \
-    return made(self, [&](TensorList out) { unary_into(out, self, #op); });               \
-  }                                                                                       \
-  void op##_lists_(TensorList self) {                                                     \
-    if (!fast_unary(self)) return at::native::foreach_tensor_##op##_slow_(self);          \
-    unary_into(self, self, #op);                                                          \
-    bump(self);                                                                           \
+#define SO_FOREACH_UNARY(op)                                                     \
+  Tensors op##_lists(TensorList self) {                                          \
+    if (!fast_unary(self)) return at::native::foreach_tensor_##op##_slow(self);  \
+    return made(self, [&](TensorList out) { unary_into(out, self, #op); });      \
+  }                                                                              \
+  void op##_lists_(TensorList self) {                                            \
+    if (!fast_unary(self)) return at::native::foreach_tensor_##op##_slow_(self); \
+    unary_into(self, self, #op);                                                 \
+    bump(self);                                                                  \
   }
 SO_FOREACH_UNARY(abs)
 SO_FOREACH_UNARY(ceil)
@@ -199,29 +202,33 @@ void subtract_number_into(TensorList out, TensorList self, const char*, ArrayRef
 bool fast_numbers(TensorList self, ArrayRef<Scalar> numbers, bool divides) {
   return fast_route({self}, numbers, divides);
 }
-#define SO_FOREACH_NUMBER(op, kernel, into, map, divides)                                                             \
-  Tensors op##_number(TensorList self, const Scalar& number) {                                                        \
-    check_foreach_api_restrictions(self);                                                                             \
-    if (!fast_numbers(self, number, divides)) return at::native::foreach_tensor_##kernel##_scalar_kernel_slow(self, number); \
-    return made(self, [&](TensorList out) { into(out, self, map, number); });                                         \
-  }                                                                                                                   \
-  void op##_number_(TensorList self, const Scalar& number) {                                                          \
-    check_foreach_api_restrictions(self);                                                                             \
-    if (!fast_numbers(self, number, divides)) return at::native::foreach_tensor_##kernel##_scalar_kernel_slow_(self, number); \
-    into(self, self, map, number);                                                                                    \
-    bump(self);                                                                                                       \
+#define SO_FOREACH_NUMBER(op, kernel, into, map, divides)                             \
+  Tensors op##_number(TensorList self, const Scalar& number) {                        \
+    check_foreach_api_restrictions(self);                                             \
+    if (!fast_numbers(self, number, divides))                                         \
+      return at::native::foreach_tensor_##kernel##_scalar_kernel_slow(self, number);  \
+    return made(self, [&](TensorList out) { into(out, self, map, number); });         \
+  }                                                                                   \
+  void op##_number_(TensorList self, const Scalar& number) {                          \
+    check_foreach_api_restrictions(self);                                             \
+    if (!fast_numbers(self, number, divides))                                         \
+      return at::native::foreach_tensor_##kernel##_scalar_kernel_slow_(self, number); \
+    into(self, self, map, number);                                                    \
+    bump(self);                                                                       \
   }
-#define SO_FOREACH_NUMBERS(op, kernel, into, map, divides)                                                            \
-  Tensors op##_numbers(TensorList self, ArrayRef<Scalar> numbers) {                                                   \
-    check_foreach_api_restrictions(self, numbers);                                                                    \
-    if (!fast_numbers(self, numbers, divides)) return at::native::foreach_tensor_##kernel##_scalarlist_kernel_slow(self, numbers); \
-    return made(self, [&](TensorList out) { into(out, self, map, numbers); });                                        \
-  }                                                                                                                   \
-  void op##_numbers_(TensorList self, ArrayRef<Scalar> numbers) {                                                     \
-    check_foreach_api_restrictions(self, numbers);                                                                    \
-    if (!fast_numbers(self, numbers, divides)) return at::native::foreach_tensor_##kernel##_scalarlist_kernel_slow_(self, numbers); \
-    into(self, self, map, numbers);                                                                                   \
-    bump(self);                                                                                                       \
+#define SO_FOREACH_NUMBERS(op, kernel, into, map, divides)                                 \
+  Tensors op##_numbers(TensorList self, ArrayRef<Scalar> numbers) {                        \
+    check_foreach_api_restrictions(self, numbers);                                         \
+    if (!fast_numbers(self, numbers, divides))                                             \
+      return at::native::foreach_tensor_##kernel##_scalarlist_kernel_slow(self, numbers);  \
+    return made(self, [&](TensorList out) { into(out, self, map, numbers); });             \
+  }                                                                                        \
+  void op##_numbers_(TensorList self, ArrayRef<Scalar> numbers) {                          \
+    check_foreach_api_restrictions(self, numbers);                                         \
+    if (!fast_numbers(self, numbers, divides))                                             \
+      return at::native::foreach_tensor_##kernel##_scalarlist_kernel_slow_(self, numbers); \
+    into(self, self, map, numbers);                                                        \
+    bump(self);                                                                            \
   }
 SO_FOREACH_NUMBER(add, add, number_into, "add", false)
 SO_FOREACH_NUMBERS(add, add, number_into, "add", false)
@@ -239,24 +246,30 @@ SO_FOREACH_NUMBERS(pow, pow, number_into, "pow", true)
 
 // No multi-tensor kernel divides by one number [contractions.md 6]: such a call goes tensor by tensor, which multiplies
 // by the reciprocal.
-Tensors div_number(TensorList self, const Scalar& number) { return at::native::foreach_tensor_div_scalar_kernel_slow(self, number); }
-void div_number_(TensorList self, const Scalar& number) { at::native::foreach_tensor_div_scalar_kernel_slow_(self, number); }
+Tensors div_number(TensorList self, const Scalar& number) {
+  return at::native::foreach_tensor_div_scalar_kernel_slow(self, number);
+}
+void div_number_(TensorList self, const Scalar& number) {
+  at::native::foreach_tensor_div_scalar_kernel_slow_(self, number);
+}
 
 // ---- two lists
 void pair_into(TensorList out, TensorList self, TensorList other, const char* map) {
   for (std::size_t i = 0; i < self.size(); ++i) apply(map, out[i], {&self[i], &other[i]});
 }
-#define SO_FOREACH_PAIR(op, kernel, map, divides)                                                                     \
-  Tensors op##_pair(TensorList self, TensorList other) {                                                              \
-    check_foreach_api_restrictions(self, other);                                                                      \
-    if (!fast_route({self, other}, {}, divides)) return at::native::foreach_tensor_##kernel##_list_kernel_slow(self, other); \
-    return made(self, [&](TensorList out) { pair_into(out, self, other, map); });                                     \
-  }                                                                                                                   \
-  void op##_pair_(TensorList self, TensorList other) {                                                                \
-    check_foreach_api_restrictions(self, other);                                                                      \
-    if (!fast_route({self, other}, {}, divides)) return at::native::foreach_tensor_##kernel##_list_kernel_slow_(self, other); \
-    pair_into(self, self, other, map);                                                                                \
-    bump(self);                                                                                                       \
+#define SO_FOREACH_PAIR(op, kernel, map, divides)                                  \
+  Tensors op##_pair(TensorList self, TensorList other) {                           \
+    check_foreach_api_restrictions(self, other);                                   \
+    if (!fast_route({self, other}, {}, divides))                                   \
+      return at::native::foreach_tensor_##kernel##_list_kernel_slow(self, other);  \
+    return made(self, [&](TensorList out) { pair_into(out, self, other, map); });  \
+  }                                                                                \
+  void op##_pair_(TensorList self, TensorList other) {                             \
+    check_foreach_api_restrictions(self, other);                                   \
+    if (!fast_route({self, other}, {}, divides))                                   \
+      return at::native::foreach_tensor_##kernel##_list_kernel_slow_(self, other); \
+    pair_into(self, self, other, map);                                             \
+    bump(self);                                                                    \
   }
 SO_FOREACH_PAIR(mul, mul, "mul", false)
 SO_FOREACH_PAIR(div, div, "div", true)
@@ -269,17 +282,19 @@ void alpha_into(TensorList out, TensorList self, TensorList other, const Scalar&
   for (std::size_t i = 0; i < self.size(); ++i)
     apply(one ? "add" : "add_alpha", out[i], {&self[i], &other[i]}, scalars_of(alpha));
 }
-#define SO_FOREACH_ALPHA(op, alpha_of)                                                                                \
-  Tensors op##_pair(TensorList self, TensorList other, const Scalar& alpha) {                                         \
-    check_foreach_api_restrictions(self, other);                                                                      \
-    if (!fast_route({self, other}, alpha)) return at::native::foreach_tensor_##op##_list_kernel_slow(self, other, alpha); \
-    return made(self, [&](TensorList out) { alpha_into(out, self, other, alpha_of); });                               \
-  }                                                                                                                   \
-  void op##_pair_(TensorList self, TensorList other, const Scalar& alpha) {                                           \
-    check_foreach_api_restrictions(self, other);                                                                      \
-    if (!fast_route({self, other}, alpha)) return at::native::foreach_tensor_##op##_list_kernel_slow_(self, other, alpha); \
-    alpha_into(self, self, other, alpha_of);                                                                          \
-    bump(self);                                                                                                       \
+#define SO_FOREACH_ALPHA(op, alpha_of)                                                  \
+  Tensors op##_pair(TensorList self, TensorList other, const Scalar& alpha) {           \
+    check_foreach_api_restrictions(self, other);                                        \
+    if (!fast_route({self, other}, alpha))                                              \
+      return at::native::foreach_tensor_##op##_list_kernel_slow(self, other, alpha);    \
+    return made(self, [&](TensorList out) { alpha_into(out, self, other, alpha_of); }); \
+  }                                                                                     \
+  void op##_pair_(TensorList self, TensorList other, const Scalar& alpha) {             \
+    check_foreach_api_restrictions(self, other);                                        \
+    if (!fast_route({self, other}, alpha))                                              \
+      return at::native::foreach_tensor_##op##_list_kernel_slow_(self, other, alpha);   \
+    alpha_into(self, self, other, alpha_of);                                            \
+    bump(self);                                                                         \
   }
 SO_FOREACH_ALPHA(add, alpha)
 SO_FOREACH_ALPHA(sub, -alpha)
@@ -297,19 +312,21 @@ void check_single(TensorList self, const Tensor& single) {
   TORCH_CHECK(single.dim() == 0 && single.numel() == 1, "scalar tensor expected to be 0 dim but it has ", single.dim(),
               " dimensions and ", single.numel(), " elements.");
 }
-#define SO_FOREACH_SINGLE(op, divides)                                                                        \
-  Tensors op##_single(TensorList self, const Tensor& single) {                                                \
-    if (single.device().is_cpu()) return op##_number(self, single.item());                                    \
-    check_single(self, single);                                                                               \
-    if (!fast_single(self, single, divides)) return at::native::foreach_tensor_##op##_tensor_kernel_slow(self, single); \
-    return made(self, [&](TensorList out) { single_into(out, self, single, #op); });                          \
-  }                                                                                                           \
-  void op##_single_(TensorList self, const Tensor& single) {                                                  \
-    if (single.device().is_cpu()) return op##_number_(self, single.item());                                   \
-    check_single(self, single);                                                                               \
-    if (!fast_single(self, single, divides)) return at::native::foreach_tensor_##op##_tensor_kernel_slow_(self, single); \
-    single_into(self, self, single, #op);                                                                     \
-    bump(self);                                                                                               \
+#define SO_FOREACH_SINGLE(op, divides)                                               \
+  Tensors op##_single(TensorList self, const Tensor& single) {                       \
+    if (single.device().is_cpu()) return op##_number(self, single.item());           \
+    check_single(self, single);                                                      \
+    if (!fast_single(self, single, divides))                                         \
+      return at::native::foreach_tensor_##op##_tensor_kernel_slow(self, single);     \
+    return made(self, [&](TensorList out) { single_into(out, self, single, #op); }); \
+  }                                                                                  \
+  void op##_single_(TensorList self, const Tensor& single) {                         \
+    if (single.device().is_cpu()) return op##_number_(self, single.item());          \
+    check_single(self, single);                                                      \
+    if (!fast_single(self, single, divides))                                         \
+      return at::native::foreach_tensor_##op##_tensor_kernel_slow_(self, single);    \
+    single_into(self, self, single, #op);                                            \
+    bump(self);                                                                      \
   }
 SO_FOREACH_SINGLE(mul, false)
 SO_FOREACH_SINGLE(div, true)
@@ -343,37 +360,36 @@ void triple_into(TensorList out, TensorList self, TensorList a, TensorList b, co
     apply(value.toDouble() == 1.0 ? map_one : map, out[i], {&self[i], &a[i], &b[i]}, scalars_of(value));
   }
 }
-bool fast_triple(TensorList self, TensorList a, TensorList b) {
-  return fast_route({self, a, b}) && all_floating(self);
-}
-#define SO_FOREACH_TRIPLE(op)                                                                                          \
-  Tensors op##_number(TensorList self, TensorList a, TensorList b, const Scalar& value) {                              \
-    check_foreach_api_restrictions(self, a, b);                                                                        \
-    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalar_slow(self, a, b, value);             \
-    return made(self, [&](TensorList out) { triple_into(out, self, a, b, #op, #op "_one", value); });                  \
-  }                                                                                                                    \
-  void op##_number_(TensorList self, TensorList a, TensorList b, const Scalar& value) {                                \
-    check_foreach_api_restrictions(self, a, b);                                                                        \
-    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalar_slow_(self, a, b, value);            \
-    triple_into(self, self, a, b, #op, #op "_one", value);                                                             \
-    bump(self);                                                                                                        \
-  }                                                                                                                    \
-  Tensors op##_numbers(TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values) {                         \
-    check_foreach_api_restrictions(self, a, b, values);                                                                \
-    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalarlist_slow(self, a, b, values);        \
-    return made(self, [&](TensorList out) { triple_into(out, self, a, b, #op, #op "_one", values); });                 \
-  }                                                                                                                    \
-  void op##_numbers_(TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values) {                           \
-    check_foreach_api_restrictions(self, a, b, values);                                                                \
-    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalarlist_slow_(self, a, b, values);       \
-    triple_into(self, self, a, b, #op, #op "_one", values);                                                            \
-    bump(self);                                                                                                        \
-  }                                                                                                                    \
-  Tensors op##_packed(TensorList self, TensorList a, TensorList b, const Tensor& values) {                             \
-    return op##_numbers(self, a, b, at::native::convert_tensor_to_scalar_list(values, static_cast<int64_t>(self.size()))); \
-  }                                                                                                                    \
-  void op##_packed_(TensorList self, TensorList a, TensorList b, const Tensor& values) {                               \
-    op##_numbers_(self, a, b, at::native::convert_tensor_to_scalar_list(values, static_cast<int64_t>(self.size())));   \
+bool fast_triple(TensorList self, TensorList a, TensorList b) { return fast_route({self, a, b}) && all_floating(self); }
+#define SO_FOREACH_TRIPLE(op)                                                                                        \
+  Tensors op##_number(TensorList self, TensorList a, TensorList b, const Scalar& value) {                            \
+    check_foreach_api_restrictions(self, a, b);                                                                      \
+    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalar_slow(self, a, b, value);           \
+    return made(self, [&](TensorList out) { triple_into(out, self, a, b, #op, #op "_one", value); });                \
+  }                                                                                                                  \
+  void op##_number_(TensorList self, TensorList a, TensorList b, const Scalar& value) {                              \
+    check_foreach_api_restrictions(self, a, b);                                                                      \
+    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalar_slow_(self, a, b, value);          \
+    triple_into(self, self, a, b, #op, #op "_one", value);                                                           \
+    bump(self);                                                                                                      \
+  }                                                                                                                  \
+  Tensors op##_numbers(TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values) {                       \
+    check_foreach_api_restrictions(self, a, b, values);                                                              \
+    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalarlist_slow(self, a, b, values);      \
+    return made(self, [&](TensorList out) { triple_into(out, self, a, b, #op, #op "_one", values); });               \
+  }                                                                                                                  \
+  void op##_numbers_(TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values) {                         \
+    check_foreach_api_restrictions(self, a, b, values);                                                              \
+    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalarlist_slow_(self, a, b, values);     \
+    triple_into(self, self, a, b, #op, #op "_one", values);                                                          \
+    bump(self);                                                                                                      \
+  }                                                                                                                  \
+  Tensors op##_packed(TensorList self, TensorList a, TensorList b, const Tensor& values) {                           \
+    return op##_numbers(self, a, b,                                                                                  \
+                        at::native::convert_tensor_to_scalar_list(values, static_cast<int64_t>(self.size())));       \
+  }                                                                                                                  \
+  void op##_packed_(TensorList self, TensorList a, TensorList b, const Tensor& values) {                             \
+    op##_numbers_(self, a, b, at::native::convert_tensor_to_scalar_list(values, static_cast<int64_t>(self.size()))); \
   }
 SO_FOREACH_TRIPLE(addcmul)
 SO_FOREACH_TRIPLE(addcdiv)
@@ -445,8 +461,9 @@ Tensors norms(TensorList self, const Scalar& ord, std::optional<at::ScalarType> 
   for (const Tensor& t : self) most = std::max(most, (t.numel() + kChunk - 1) / kChunk);
   Tensors out;
   for (const Tensor& t : self) {
-    const optimizer::NormParams p{t.const_data_ptr(), dtype_of(t, "_foreach_norm"), t.numel(), most,
-                                  *kind_of(ord.toDouble()), is_vectorised(t), power_sum};
+    const optimizer::NormParams p{
+        t.const_data_ptr(), dtype_of(t, "_foreach_norm"), t.numel(), most, *kind_of(ord.toDouble()), is_vectorised(t),
+        power_sum};
     const Tensor result = at::empty({}, t.options().dtype(dtype.value_or(t.scalar_type())));
     float value = t.numel() == 0 ? 0.0f : optimizer::norm(p);
     const Operand operands[2] = {operand_of(result, "_foreach_norm"), {&value, DType::kF32, {}}};
@@ -460,7 +477,8 @@ Tensors norm_lists(TensorList self, const Scalar& ord, std::optional<at::ScalarT
   return norms(self, ord, dtype, false);
 }
 Tensors powsum_lists(TensorList self, const Scalar& ord, std::optional<at::ScalarType> dtype) {
-  if (!fast_norm(self, ord) || std::isinf(ord.toDouble())) return at::native::foreach_tensor_powsum_slow(self, ord, dtype);
+  if (!fast_norm(self, ord) || std::isinf(ord.toDouble()))
+    return at::native::foreach_tensor_powsum_slow(self, ord, dtype);
   return norms(self, ord, dtype, true);
 }
 

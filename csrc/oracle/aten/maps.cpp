@@ -54,7 +54,8 @@ pointwise::Scalars rounded_scalars(DType type, const c10::Scalar& s, const c10::
   return out;
 }
 
-void run_map(at::TensorIteratorBase& iter, std::string_view map, const pointwise::Scalars& scalars, CpuNumbers numbers) {
+void run_map(at::TensorIteratorBase& iter, std::string_view map, const pointwise::Scalars& scalars,
+             CpuNumbers numbers) {
   if (iter.numel() == 0) return;
   pointwise::map(params_of(iter, map, scalars, numbers));
 }
@@ -74,7 +75,8 @@ void run_map_with_number(at::TensorIteratorBase& iter, std::string_view map, con
   pointwise::map(p);
 }
 
-void run_map_without(at::TensorIteratorBase& iter, int dropped, std::string_view map, const pointwise::Scalars& scalars) {
+void run_map_without(at::TensorIteratorBase& iter, int dropped, std::string_view map,
+                     const pointwise::Scalars& scalars) {
   if (iter.numel() == 0) return;
   pointwise::Params p = params_of(iter, map, scalars, CpuNumbers::kRounded);
   for (int k = dropped; k + 1 < p.loop.operands; ++k) p.loop.operand[k] = p.loop.operand[k + 1];

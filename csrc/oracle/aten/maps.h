@@ -19,7 +19,8 @@ void run_map(at::TensorIteratorBase& iter, std::string_view map, const pointwise
 void run_map_with_number(at::TensorIteratorBase& iter, std::string_view map, const c10::Scalar& number,
                          const pointwise::Scalars& scalars = {});
 // Without operand `dropped` of the iterator.
-void run_map_without(at::TensorIteratorBase& iter, int dropped, std::string_view map, const pointwise::Scalars& scalars);
+void run_map_without(at::TensorIteratorBase& iter, int dropped, std::string_view map,
+                     const pointwise::Scalars& scalars);
 
 DType common_dtype_of(const at::TensorIteratorBase& iter, std::string_view op);
 // The numbers as a kernel's arguments have them.

@@ -1,9 +1,10 @@
 // Fused optimizer steps and the gradient scaler's two operators.
+#include "csrc/kernels/optimizer/optimizer.h"
+
 #include <ATen/native/ForeachUtils.h>
 
 #include <cmath>
 
-#include "csrc/kernels/optimizer/optimizer.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/maps.h"
 
@@ -13,9 +14,7 @@ using at::Tensor;
 using at::TensorList;
 using OptionalTensor = std::optional<Tensor>;
 
-const float* value_or_null(const OptionalTensor& t) {
-  return t && t->defined() ? t->const_data_ptr<float>() : nullptr;
-}
+const float* value_or_null(const OptionalTensor& t) { return t && t->defined() ? t->const_data_ptr<float>() : nullptr; }
 // A kernel that finds an infinity announced returns at once.
 bool skips(const OptionalTensor& found_inf) {
   const float* flag = value_or_null(found_inf);
@@ -25,7 +24,8 @@ bool aligned(const Tensor& t) {
   return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()) % (4 * t.element_size()) == 0;
 }
 double number_of(const Tensor& lr) {
-  TORCH_CHECK(lr.scalar_type() == at::kFloat || lr.device().is_cpu(), "lr must be float32 on the device, not ", lr.scalar_type());
+  TORCH_CHECK(lr.scalar_type() == at::kFloat || lr.device().is_cpu(), "lr must be float32 on the device, not ",
+              lr.scalar_type());
   return static_cast<double>(lr.item<float>());
 }
 void bump(std::initializer_list<TensorList> lists) {
@@ -37,8 +37,8 @@ void require_lists(std::initializer_list<TensorList> lists, const char* op) {
   std::vector<TensorList> all(lists);
   TORCH_CHECK(!all.empty() && !all[0].empty(), op, ": the list of parameters is empty");
   for (const TensorList list : all) TORCH_CHECK(list.size() == all[0].size(), op, ": lists of different lengths");
-  TORCH_CHECK(at::native::check_fast_path_restrictions(all, {}, false, true),
-              op, ": params, grads and states must be dense, alike in sizes and strides, and on one device");
+  TORCH_CHECK(at::native::check_fast_path_restrictions(all, {}, false, true), op,
+              ": params, grads and states must be dense, alike in sizes and strides, and on one device");
 }
 
 struct AdamOptions {
@@ -47,12 +47,14 @@ struct AdamOptions {
   optimizer::WeightDecay mode;
 };
 
-void adam_step(TensorList params, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs, TensorList max_exp_avg_sqs,
-               TensorList steps, double lr, const AdamOptions& o, const OptionalTensor& grad_scale,
-               const OptionalTensor& found_inf) {
+void adam_step(TensorList params, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,
+               TensorList max_exp_avg_sqs, TensorList steps, double lr, const AdamOptions& o,
+               const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   const char* op = o.mode == optimizer::WeightDecay::kDecoupled ? "_fused_adamw_" : "_fused_adam_";
-  if (o.amsgrad) require_lists({params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs}, op);
-  else require_lists({params, grads, exp_avgs, exp_avg_sqs}, op);
+  if (o.amsgrad)
+    require_lists({params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs}, op);
+  else
+    require_lists({params, grads, exp_avgs, exp_avg_sqs}, op);
   if (skips(found_inf)) return;
   const bool sm75 = card_of(params[0]).compute_capability() < 80;
   for (std::size_t i = 0; i < params.size(); ++i) {
@@ -64,12 +66,14 @@ void adam_step(TensorList params, TensorList grads, TensorList exp_avgs, TensorL
     a.g = grads[i].mutable_data_ptr();
     a.m = exp_avgs[i].mutable_data_ptr();
     a.v = exp_avg_sqs[i].mutable_data_ptr();
-    a.vectorised = a.n % 4 == 0 && aligned(params[i]) && aligned(grads[i]) && aligned(exp_avgs[i]) && aligned(exp_avg_sqs[i]);
+    a.vectorised =
+        a.n % 4 == 0 && aligned(params[i]) && aligned(grads[i]) && aligned(exp_avgs[i]) && aligned(exp_avg_sqs[i]);
     if (o.amsgrad) {
       a.max_v = max_exp_avg_sqs[i].mutable_data_ptr();
       a.vectorised = a.vectorised && aligned(max_exp_avg_sqs[i]);
     }
-    TORCH_CHECK(is_oracle(steps[i]) && steps[i].scalar_type() == at::kFloat, op, ": state_steps must be float32 on the device");
+    TORCH_CHECK(is_oracle(steps[i]) && steps[i].scalar_type() == at::kFloat, op,
+                ": state_steps must be float32 on the device");
     a.step = *steps[i].const_data_ptr<float>();
     a.lr = lr, a.beta1 = o.beta1, a.beta2 = o.beta2, a.weight_decay = o.weight_decay, a.eps = o.eps;
     a.mode = o.mode;
@@ -82,19 +86,21 @@ void adam_step(TensorList params, TensorList grads, TensorList exp_avgs, TensorL
   bump({params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs});
 }
 
-#define SO_FUSED_ADAM(fn, mode)                                                                                           \
-  void fn(TensorList params, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs, TensorList max_exp_avg_sqs,   \
-          TensorList steps, double lr, double beta1, double beta2, double weight_decay, double eps, bool amsgrad,         \
-          bool maximize, const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {                             \
-    adam_step(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr,                                           \
-              {beta1, beta2, weight_decay, eps, amsgrad, maximize, optimizer::WeightDecay::mode}, grad_scale, found_inf); \
-  }                                                                                                                       \
-  void fn##_tensor_lr(TensorList params, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,                   \
-                      TensorList max_exp_avg_sqs, TensorList steps, const Tensor& lr, double beta1, double beta2,         \
-                      double weight_decay, double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale,     \
-                      const OptionalTensor& found_inf) {                                                                  \
-    fn(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, number_of(lr), beta1, beta2, weight_decay, eps,      \
-       amsgrad, maximize, grad_scale, found_inf);                                                                         \
+#define SO_FUSED_ADAM(fn, mode)                                                                                       \
+  void fn(TensorList params, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,                           \
+          TensorList max_exp_avg_sqs, TensorList steps, double lr, double beta1, double beta2, double weight_decay,   \
+          double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale,                                  \
+          const OptionalTensor& found_inf) {                                                                          \
+    adam_step(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr,                                       \
+              {beta1, beta2, weight_decay, eps, amsgrad, maximize, optimizer::WeightDecay::mode}, grad_scale,         \
+              found_inf);                                                                                             \
+  }                                                                                                                   \
+  void fn##_tensor_lr(TensorList params, TensorList grads, TensorList exp_avgs, TensorList exp_avg_sqs,               \
+                      TensorList max_exp_avg_sqs, TensorList steps, const Tensor& lr, double beta1, double beta2,     \
+                      double weight_decay, double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale, \
+                      const OptionalTensor& found_inf) {                                                              \
+    fn(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, number_of(lr), beta1, beta2, weight_decay, eps,  \
+       amsgrad, maximize, grad_scale, found_inf);                                                                     \
   }
 SO_FUSED_ADAM(fused_adam, kCoupled)
 SO_FUSED_ADAM(fused_adamw, kDecoupled)
@@ -102,8 +108,10 @@ SO_FUSED_ADAM(fused_adamw, kDecoupled)
 void fused_sgd(TensorList params, TensorList grads, TensorList buffers, double weight_decay, double momentum, double lr,
                double dampening, bool nesterov, bool maximize, bool first_step, const OptionalTensor& grad_scale,
                const OptionalTensor& found_inf) {
-  if (buffers.empty()) require_lists({params, grads}, "_fused_sgd_");
-  else require_lists({params, grads, buffers}, "_fused_sgd_");
+  if (buffers.empty())
+    require_lists({params, grads}, "_fused_sgd_");
+  else
+    require_lists({params, grads, buffers}, "_fused_sgd_");
   if (skips(found_inf)) return;
   for (std::size_t i = 0; i < params.size(); ++i) {
     optimizer::SgdParams a{};

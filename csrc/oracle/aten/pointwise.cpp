@@ -1,8 +1,6 @@
 // Elementwise operators. The structured ones run torch's own structured class, whose kernel is a stub of stubs.cpp: the
 // rules for shapes, types and special cases are ATen's. The others are ATen's host code over the same stubs.
 #include <ATen/TensorIterator.h>
-#include <ATen/ops/gelu_backward_meta.h>
-#include <ATen/ops/gelu_meta.h>
 #include <ATen/ops/abs_native.h>
 #include <ATen/ops/add_native.h>
 #include <ATen/ops/addcdiv_native.h>
@@ -12,35 +10,37 @@
 #include <ATen/ops/bitwise_or_native.h>
 #include <ATen/ops/bitwise_xor_native.h>
 #include <ATen/ops/ceil_native.h>
-#include <ATen/ops/clamp_native.h>
 #include <ATen/ops/clamp_max_native.h>
 #include <ATen/ops/clamp_min_native.h>
+#include <ATen/ops/clamp_native.h>
 #include <ATen/ops/cos_native.h>
 #include <ATen/ops/div_native.h>
 #include <ATen/ops/eq_native.h>
 #include <ATen/ops/erf_native.h>
 #include <ATen/ops/erfc_native.h>
-#include <ATen/ops/exp_native.h>
 #include <ATen/ops/exp2_native.h>
+#include <ATen/ops/exp_native.h>
 #include <ATen/ops/expm1_native.h>
-#include <ATen/ops/floor_native.h>
 #include <ATen/ops/floor_divide_native.h>
+#include <ATen/ops/floor_native.h>
 #include <ATen/ops/fmod_native.h>
 #include <ATen/ops/frac_native.h>
 #include <ATen/ops/ge_native.h>
+#include <ATen/ops/gelu_backward_meta.h>
+#include <ATen/ops/gelu_meta.h>
 #include <ATen/ops/gt_native.h>
 #include <ATen/ops/hardtanh_native.h>
 #include <ATen/ops/isnan_native.h>
 #include <ATen/ops/isneginf_native.h>
 #include <ATen/ops/isposinf_native.h>
 #include <ATen/ops/le_native.h>
-#include <ATen/ops/leaky_relu_native.h>
 #include <ATen/ops/leaky_relu_backward_native.h>
+#include <ATen/ops/leaky_relu_native.h>
 #include <ATen/ops/lerp_native.h>
-#include <ATen/ops/log_native.h>
 #include <ATen/ops/log10_native.h>
 #include <ATen/ops/log1p_native.h>
 #include <ATen/ops/log2_native.h>
+#include <ATen/ops/log_native.h>
 #include <ATen/ops/logical_and_native.h>
 #include <ATen/ops/logical_not_native.h>
 #include <ATen/ops/logical_or_native.h>
@@ -48,8 +48,8 @@
 #include <ATen/ops/lt_native.h>
 #include <ATen/ops/maximum_native.h>
 #include <ATen/ops/minimum_native.h>
-#include <ATen/ops/mse_loss_native.h>
 #include <ATen/ops/mse_loss_backward_native.h>
+#include <ATen/ops/mse_loss_native.h>
 #include <ATen/ops/mul_native.h>
 #include <ATen/ops/ne_native.h>
 #include <ATen/ops/neg_native.h>
@@ -61,18 +61,18 @@
 #include <ATen/ops/rsqrt_native.h>
 #include <ATen/ops/rsub_native.h>
 #include <ATen/ops/sgn_native.h>
-#include <ATen/ops/sigmoid_native.h>
 #include <ATen/ops/sigmoid_backward_native.h>
+#include <ATen/ops/sigmoid_native.h>
 #include <ATen/ops/sign_native.h>
-#include <ATen/ops/silu_native.h>
 #include <ATen/ops/silu_backward_native.h>
+#include <ATen/ops/silu_native.h>
 #include <ATen/ops/sin_native.h>
 #include <ATen/ops/sqrt_native.h>
 #include <ATen/ops/sub_native.h>
-#include <ATen/ops/tanh_native.h>
 #include <ATen/ops/tanh_backward_native.h>
-#include <ATen/ops/threshold_native.h>
+#include <ATen/ops/tanh_native.h>
 #include <ATen/ops/threshold_backward_native.h>
+#include <ATen/ops/threshold_native.h>
 #include <ATen/ops/trunc_native.h>
 #include <ATen/ops/where_native.h>
 
@@ -92,9 +92,9 @@ at::Tensor& structured(at::Tensor& out, const A&... arguments) {
   return out;
 }
 
-#define SO_UNARY(op)                                                    \
-  at::Tensor& op##_out(const at::Tensor& self, at::Tensor& out) {       \
-    return structured<at::native::structured_##op##_out>(out, self);    \
+#define SO_UNARY(op)                                                 \
+  at::Tensor& op##_out(const at::Tensor& self, at::Tensor& out) {    \
+    return structured<at::native::structured_##op##_out>(out, self); \
   }
 SO_UNARY(neg)
 SO_UNARY(sqrt)
@@ -125,9 +125,9 @@ SO_UNARY(isneginf)
 SO_UNARY(isposinf)
 SO_UNARY(silu)
 
-#define SO_BINARY(op)                                                                         \
-  at::Tensor& op##_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {    \
-    return structured<at::native::structured_##op##_out>(out, self, other);                   \
+#define SO_BINARY(op)                                                                      \
+  at::Tensor& op##_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) { \
+    return structured<at::native::structured_##op##_out>(out, self, other);                \
   }
 SO_BINARY(mul)
 SO_BINARY(div)
@@ -142,12 +142,12 @@ SO_BINARY(tanh_backward)
 SO_BINARY(sigmoid_backward)
 SO_BINARY(silu_backward)
 
-#define SO_COMPARISON(op)                                                                            \
-  at::Tensor& op##_tensor_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {    \
-    return structured<at::native::structured_##op##_Tensor_out>(out, self, other);                   \
-  }                                                                                                  \
-  at::Tensor& op##_scalar_out(const at::Tensor& self, const at::Scalar& other, at::Tensor& out) {    \
-    return structured<at::native::structured_##op##_Scalar_out>(out, self, other);                   \
+#define SO_COMPARISON(op)                                                                         \
+  at::Tensor& op##_tensor_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) { \
+    return structured<at::native::structured_##op##_Tensor_out>(out, self, other);                \
+  }                                                                                               \
+  at::Tensor& op##_scalar_out(const at::Tensor& self, const at::Scalar& other, at::Tensor& out) { \
+    return structured<at::native::structured_##op##_Scalar_out>(out, self, other);                \
   }
 SO_COMPARISON(eq)
 SO_COMPARISON(ne)
@@ -197,8 +197,8 @@ at::OptionalScalarRef reference(const std::optional<at::Scalar>& s) {
 at::OptionalTensorRef reference(const std::optional<at::Tensor>& t) {
   return t && t->defined() ? at::OptionalTensorRef(*t) : at::OptionalTensorRef();
 }
-at::Tensor& clamp_out(const at::Tensor& self, const std::optional<at::Scalar>& min, const std::optional<at::Scalar>& max,
-                      at::Tensor& out) {
+at::Tensor& clamp_out(const at::Tensor& self, const std::optional<at::Scalar>& min,
+                      const std::optional<at::Scalar>& max, at::Tensor& out) {
   return structured<at::native::structured_clamp_out>(out, self, reference(min), reference(max));
 }
 at::Tensor& clamp_tensor_out(const at::Tensor& self, const std::optional<at::Tensor>& min,
@@ -218,7 +218,8 @@ at::Tensor& clamp_max_tensor_out(const at::Tensor& self, const at::Tensor& max, 
   return structured<at::native::structured_clamp_max_Tensor_out>(out, self, max);
 }
 
-at::Tensor& threshold_out(const at::Tensor& self, const at::Scalar& threshold, const at::Scalar& value, at::Tensor& out) {
+at::Tensor& threshold_out(const at::Tensor& self, const at::Scalar& threshold, const at::Scalar& value,
+                          at::Tensor& out) {
   return structured<at::native::structured_threshold_out>(out, self, threshold, value);
 }
 at::Tensor& threshold_backward_out(const at::Tensor& grad, const at::Tensor& self, const at::Scalar& threshold,

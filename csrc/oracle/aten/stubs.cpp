@@ -1,5 +1,6 @@
 // The kernels behind torch's own structured operators and composites: one registration a stub, so that ATen's shape,
-// type and special-case rules stay ATen's. Each function here says what CUDA's file of the same name does around the map.
+// type and special-case rules stay ATen's. Each function here says what CUDA's file of the same name does around the
+// map.
 #include <ATen/native/Activation.h>
 #include <ATen/native/BinaryOps.h>
 #include <ATen/native/Lerp.h>
@@ -29,10 +30,10 @@ using step_oracle::pointwise::Scalars;
 bool one(const Scalar& s) { return s.toDouble() == 1.0; }
 
 // Maps that take nothing but their operands.
-#define SO_STUB(name, map)                                       \
+#define SO_STUB(name, map)                                             \
   void name##_oracle(TensorIteratorBase& iter) { run_map(iter, map); } \
   REGISTER_PRIVATEUSE1_DISPATCH(name##_stub, &name##_oracle)
-#define SO_STUB_ITERATOR(name, map)                          \
+#define SO_STUB_ITERATOR(name, map)                                \
   void name##_oracle(TensorIterator& iter) { run_map(iter, map); } \
   REGISTER_PRIVATEUSE1_DISPATCH(name##_stub, &name##_oracle)
 
@@ -119,7 +120,8 @@ REGISTER_PRIVATEUSE1_DISPATCH(div_true_stub, &div_true_oracle)
 // With a number as the divisor CUDA multiplies by a reciprocal; which operations it fuses is not known.
 void require_exact_quotient(TensorIteratorBase& iter, const char* op) {
   if (iter.is_cpu_scalar(2) && isFloatingType(iter.common_dtype()))
-    refuse(op, "of a floating-point tensor by a Python number is not modelled", "Make the divisor a tensor on the device");
+    refuse(op, "of a floating-point tensor by a Python number is not modelled",
+           "Make the divisor a tensor on the device");
 }
 void div_floor_oracle(TensorIteratorBase& iter) {
   require_exact_quotient(iter, "div(rounding_mode='floor')");
@@ -164,7 +166,9 @@ void threshold_oracle(TensorIteratorBase& iter, const Scalar& threshold, const S
   run_map(iter, "threshold", rounded_scalars(common_dtype_of(iter, "threshold"), threshold, value));
 }
 REGISTER_PRIVATEUSE1_DISPATCH(threshold_stub, &threshold_oracle)
-void leaky_relu_oracle(TensorIteratorBase& iter, const Scalar& slope) { run_map(iter, "leaky_relu", scalars_of(slope)); }
+void leaky_relu_oracle(TensorIteratorBase& iter, const Scalar& slope) {
+  run_map(iter, "leaky_relu", scalars_of(slope));
+}
 REGISTER_PRIVATEUSE1_DISPATCH(leaky_relu_stub, &leaky_relu_oracle)
 void leaky_relu_backward_oracle(TensorIteratorBase& iter, const Scalar& slope) {
   run_map(iter, "leaky_relu_backward", scalars_of(slope));
