@@ -155,6 +155,12 @@ TEST(PointwiseVectors, Casts) {
   EXPECT_GT(files, 0);
 }
 
+std::vector<std::string> foreach_files(const std::string& vectors) {
+  std::vector<std::string> out = test::vector_names(vectors + "_f32.");
+  for (const std::string& name : test::vector_names(vectors + "_bf16.")) out.push_back(name);
+  return out;
+}
+
 // The foreach kernels compute the same maps; in place on x0, x1.
 TEST(PointwiseVectors, Foreach) {
   struct ForeachCase {
@@ -177,7 +183,7 @@ TEST(PointwiseVectors, Foreach) {
   };
   int files = 0;
   for (const ForeachCase& c : cases)
-    for (const std::string& name : test::vector_names(std::string(c.vectors) + "_f32.")) {
+    for (const std::string& name : foreach_files(c.vectors)) {
       const auto file = test::load_vectors(name);
       for (int j = 0; j < 2; ++j) {
         const std::string tensor = std::to_string(j);
@@ -195,11 +201,12 @@ TEST(PointwiseVectors, Foreach) {
           operands.push_back(o);
         }
         Params p;
-        p.common = DType::kF32;
+        p.common = operands[0].dtype;
+        p.opmath_operands = c.scalar_operand ? 1u << (operands.size() - 1) : 0;
         p.row = &row(c.map, p.common);
         p.scalars = Scalars::of(c.s[j]);
         p.loop = contiguous_loop(want.numel(), operands.data(), static_cast<int>(operands.size()),
-                                 c.scalar_operand ? 1u << (operands.size() - 1) : 0);
+                                 p.opmath_operands);
         ref::map(p);
         expect_bytes(want, got, name + " ref");
         test::for_each_isa_and_threads([&] {
@@ -213,7 +220,7 @@ TEST(PointwiseVectors, Foreach) {
       ++files;
     }
   std::printf("%d files of vectors\n", files);
-  EXPECT_EQ(files, 16);
+  EXPECT_EQ(files, 32);
 }
 
 }  // namespace
