@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,17 +42,26 @@ def get_card(index: int = -1) -> Card:
 def set_card(name: str, plans: str | os.PathLike[str] | None = None, index: int = 0) -> None:
     """Make ``oracle:<index>`` the card ``name``. Indices are filled in order; another index adds another card.
 
-    Tensors stay where they are: the next kernel computes as the new card does.
+    ``plans`` is the path of a plan table of that card (docs/plan-table.md); without one, the table that comes with
+    step-oracle, where there is one. Tensors stay where they are: the next kernel computes as the new card does.
     """
     from . import device
 
-    if plans is not None:
-        raise NotImplementedError(
-            f"set_card(plans={os.fspath(plans)!r}): plan tables are not read yet; leave plans=None, and matrix "
-            "products are the fp32 chain of docs/limits.md"
-        )
+    text = pathlib.Path(plans).read_text() if plans is not None else shipped_plans(name)
+    extension = device.extension()
+    if text is not None and (card_of_table := extension.plan_table(text)["card"]) != name:
+        raise ValueError(f"{plans} is a plan table of {card_of_table}, not of {name}; give a table of this card")
     device.ensure_loaded(first_card=name if index == 0 else None)
-    device.extension().set_card(index, name)
+    extension.set_card(index, name)
+    extension.clear_plans(index)
+    if text is not None:
+        extension.set_plans(index, text)
+
+
+def shipped_plans(name: str) -> str | None:
+    """The text of the plan table that comes with step-oracle for a card."""
+    path = pathlib.Path(__file__).parent / "data" / "plans" / f"{name}.json"
+    return path.read_text() if path.exists() else None
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ TEST(Plan, FormsAreDistinct) {
   EXPECT_EQ(seen.size(), plans.size());
 }
 
-TEST(Plan, PublishedChunks) {  // [seeds 5.24, 5.18, section 4]
+TEST(Plan, PublishedChunks) {  // [paper, sections 5.18 and 5.24]
   EXPECT_EQ(chunk_width(3072, 3, 64), 1024);
   EXPECT_EQ(chunk_width(50304, 8, 64), 6336);
   EXPECT_EQ(chunk_width(50304, 5, 64), 10112);

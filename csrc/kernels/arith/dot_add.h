@@ -9,7 +9,7 @@
 //           exponent of its format, unnormalised. A result of zero is +0.
 // NaN       0x7fffffff: from a NaN, from infinity times zero, from infinities of both signs. Else infinity wins; a sum
 //           beyond float32 is an infinity.
-// Source    MMA-Sim, arXiv:2511.10909, section 4 ("truncated fused dot product add"); seeds section 3.4.
+// Source    MMA-Sim, arXiv:2511.10909, section 4 ("truncated fused dot product add"); "The step oracle", section 3.4.
 // Evidence  docs/evidence.md, row arith tensor-core adder: peer (mmasim 2.1.1, tests/gemm/adder_test.cpp).
 #pragma once
 #include <cstdint>

@@ -7,7 +7,7 @@
 // Rounding  one per fma, to nearest even. Epilogue: see Epilogue. k == 0 leaves acc = +0, and the epilogue is applied.
 // NaN       0x7fffffff, whatever the inputs' payloads.
 // Errors    negative sizes, D with a stride of 0, a bias together with beta: kBadInput.
-// Source    seeds section 3.4 (class "fp32 FMA chain": every cuBLASLt configuration without split-K of algorithms 0 and
+// Source    "The step oracle", section 3.4 (class "fp32 FMA chain": every cuBLASLt configuration without split-K of algorithms 0 and
 //           20, on Ampere, Ada and Hopper). The epilogue's order is CUTLASS's LinearCombination [src
 //           cutlass/epilogue/thread/linear_combination.h]; cuBLAS itself is closed.
 // Evidence  docs/evidence.md, row gemm float32: source. The class is published for single-pass kernels; that a shape

@@ -15,7 +15,7 @@
 //           part. kOutputType: each part is rounded to D's type, and the rounded ones are added in float32.
 //           alpha and beta act once, on the finished sum (kInPlace: alpha on each part, beta with the first).
 // Errors    check() throws kBadInput and names the field.
-// Source    seeds sections 3.4, 4 (algorithm 30), 5.1, 5.9, 5.18, 5.21-24; CUTLASS's names for what it has too.
+// Source    "The step oracle", sections 3.4, 4 (algorithm 30), 5.1, 5.9, 5.18, 5.21-24; CUTLASS's names for what it has too.
 // Evidence  each form *published* where its comment says so; the order in which OUTPUT_TYPE adds is a tie.
 #pragma once
 #include <cstdint>

@@ -8,7 +8,7 @@
 //           bias as C with beta 1), then nearest even to D's type.
 // NaN       0x7fff (16-bit), 0x7fffffff (float32).
 // Errors    as gemm.h.
-// Source    seeds section 3.4 ("chained over k the way the kernel walks it"), arith/dot_add.h for the adder.
+// Source    "The step oracle", section 3.4 ("chained over k the way the kernel walks it"), arith/dot_add.h for the adder.
 // Evidence  docs/evidence.md, row gemm bfloat16, float16: source (as gemm.h); the adder alone: peer.
 #pragma once
 #include <cstdint>

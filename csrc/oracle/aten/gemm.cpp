@@ -19,6 +19,7 @@
 #include "csrc/kernels/gemm/tensor_core.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/structured.h"
+#include "csrc/oracle/plan/active.h"
 
 namespace step_oracle::aten {
 namespace {
@@ -53,12 +54,30 @@ void require_class(const at::Tensor& a, const at::Tensor& b, std::string_view op
 // The last two dimensions of t as a matrix; a third is the batch.
 gemm::Strides strides_of(const at::Tensor& t) { return {t.stride(-2), t.stride(-1), t.dim() == 3 ? t.stride(0) : 0}; }
 
-struct Scale {
+// What is added to the product. C may be the result; it is not read where beta is 0.
+struct Addend {
+  plan::EpilogueKind kind = plan::EpilogueKind::kNone;
   float alpha = 1.0f, beta = 0.0f;
+  at::Tensor c;  // kBeta: as large as the result; kBias: one value a column
 };
 
-// out = alpha * a b + beta * c; c may be out, and is not read where beta is 0.
-void multiply_f32(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, Scale scale, const at::Tensor& c) {
+// The plan that the card's table has for this product; the class default, one pass, where it has none.
+gemm::Plan plan_of(plan::Op op, const at::Tensor& a, const at::Tensor& b, plan::EpilogueKind epilogue) {
+  const auto table = plan::active(a.device().index());
+  if (!table) return {};
+  const NumericSwitches switches = numeric_switches();
+  plan::Key key;
+  key.op = op, key.dtype = dtype_of(a, "mm"), key.epilogue = epilogue;
+  key.a_transposed = a.stride(-1) != 1 && a.size(-1) > 1, key.b_transposed = b.stride(-1) != 1 && b.size(-1) > 1;
+  if (key.dtype == DType::kBF16) key.reduced_precision = switches.allow_bf16_reduced_precision;
+  if (key.dtype == DType::kF16) key.reduced_precision = switches.allow_fp16_reduced_precision;
+  key.m = a.size(-2), key.n = b.size(-1), key.k = a.size(-1), key.batch = a.dim() == 3 ? a.size(0) : 1;
+  const plan::Row* row = table->find(key);
+  return row ? row->plan : gemm::Plan{};
+}
+
+void multiply_f32(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const Addend& add,
+                  const gemm::Plan& plan) {
   const auto matrix = [](const at::Tensor& t) {
     const gemm::Strides s = strides_of(t);
     return gemm::Matrix{t.const_data_ptr<float>(), s.row, s.col, s.batch};
@@ -67,12 +86,14 @@ void multiply_f32(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   gemm::Params p;
   p.m = a.size(-2), p.n = b.size(-1), p.k = a.size(-1), p.batch = a.dim() == 3 ? a.size(0) : 1;
   p.a = matrix(a), p.b = matrix(b), p.d = {out.mutable_data_ptr<float>(), d.row, d.col, d.batch};
-  p.epilogue.alpha = scale.alpha, p.epilogue.beta = scale.beta;
-  if (scale.beta != 0.0f) p.epilogue.c = matrix(c);
-  gemm::fp32_chain(p);
+  p.epilogue.alpha = add.alpha, p.epilogue.beta = add.beta;
+  if (add.kind == plan::EpilogueKind::kBeta && add.beta != 0.0f) p.epilogue.c = matrix(add.c);
+  if (add.kind == plan::EpilogueKind::kBias) p.epilogue.bias = add.c.const_data_ptr<float>();
+  gemm::run(p, plan);
 }
 
-void multiply_16bit(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, Scale scale, const at::Tensor& c) {
+void multiply_16bit(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const Addend& add,
+                    const gemm::Plan& plan) {
   gemm::TensorCoreParams p;
   p.m = a.size(-2), p.n = b.size(-1), p.k = a.size(-1), p.batch = a.dim() == 3 ? a.size(0) : 1;
   p.factors = p.results = dtype_of(a, "mm");
@@ -80,14 +101,16 @@ void multiply_16bit(const at::Tensor& a, const at::Tensor& b, const at::Tensor& 
   p.a = static_cast<const std::uint16_t*>(a.const_data_ptr()), p.a_strides = strides_of(a);
   p.b = static_cast<const std::uint16_t*>(b.const_data_ptr()), p.b_strides = strides_of(b);
   p.d = out.mutable_data_ptr(), p.d_strides = strides_of(out);
-  p.alpha = scale.alpha, p.beta = scale.beta;
-  if (scale.beta != 0.0f) p.c = c.const_data_ptr(), p.c_strides = strides_of(c);
-  gemm::tensor_core(p);
+  p.alpha = add.alpha, p.beta = add.beta;
+  if (add.kind == plan::EpilogueKind::kBeta && add.beta != 0.0f)
+    p.c = add.c.const_data_ptr(), p.c_strides = strides_of(add.c);
+  if (add.kind == plan::EpilogueKind::kBias) p.bias = add.c.const_data_ptr();
+  gemm::run(p, plan);
 }
 
-void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, Scale scale = {},
-              const at::Tensor& c = {}) {
-  a.scalar_type() == at::kFloat ? multiply_f32(a, b, out, scale, c) : multiply_16bit(a, b, out, scale, c);
+void multiply(plan::Op op, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const Addend& add = {}) {
+  const gemm::Plan plan = plan_of(op, a, b, add.kind);
+  a.scalar_type() == at::kFloat ? multiply_f32(a, b, out, add, plan) : multiply_16bit(a, b, out, add, plan);
 }
 
 // beta * self where k == 0: CUDA asks no BLAS there, and mul keeps the sign of a zero.
@@ -100,21 +123,32 @@ void scale_only(const at::Tensor& self, const at::Scalar& beta, const at::Tensor
   }
 }
 
-// out = alpha * a b + beta * self. A bias (self of one dimension, alpha and beta 1) and an expanded or full matrix give
-// the same bytes in this class: one rounding of acc + self. cuBLASLt's bias epilogue and cuBLAS with beta 1 part only
-// in their plans.
-void accumulate(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+// Where addmm goes to cuBLASLt with the bias in the epilogue [src Blas.cpp, isInputCompliesAddmmCudaLt]; elsewhere self
+// is copied into the result and cuBLAS is called with beta.
+bool takes_bias_epilogue(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                         const at::Tensor& out) {
+  return beta.toComplexDouble() == 1.0 && out.dim() == 2 && out.is_contiguous() && !out.is_same(self) &&
+         self.is_contiguous() && (self.dim() == 1 || self.squeeze().dim() == 1) && self.size(-1) == b.size(1) &&
+         a.size(0) > 1 && a.size(1) > 1 && b.size(1) > 1;
+}
+
+// out = alpha * a b + beta * self.
+void accumulate(plan::Op op, const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
                 const at::Scalar& alpha, const at::Tensor& out) {
   if (out.numel() == 0) return;
   if (a.size(-1) == 0) return scale_only(self, beta, out);
-  multiply(a, b, out, {alpha.to<float>(), beta.to<float>()}, self.expand(out.sizes()));
+  using enum plan::EpilogueKind;
+  if (op == plan::Op::kAddmm && takes_bias_epilogue(self, a, b, beta, out))
+    return multiply(op, a, b, out, {kBias, alpha.to<float>(), 0.0f, self});
+  const float b_scale = beta.to<float>();
+  multiply(op, a, b, out, {b_scale != 0.0f ? kBeta : kNone, alpha.to<float>(), b_scale, self.expand(out.sizes())});
 }
 
 at::Tensor& mm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
   require_class(self, mat2, "mm");
   Structured<at::meta::structured_mm> op(out);
   op.meta(self, mat2);
-  multiply(self, mat2, op.output(0));
+  multiply(plan::Op::kMm, self, mat2, op.output(0));
   op.finish();
   return out;
 }
@@ -125,7 +159,7 @@ at::Tensor& addmm_out(const at::Tensor& self, const at::Tensor& mat1, const at::
   require_dtype(self, mat1.scalar_type(), "addmm", "self");
   Structured<at::meta::structured_addmm> op(out);
   op.meta(self, mat1, mat2, beta, alpha);
-  accumulate(self, mat1, mat2, beta, alpha, op.output(0));
+  accumulate(plan::Op::kAddmm, self, mat1, mat2, beta, alpha, op.output(0));
   op.finish();
   return out;
 }
@@ -140,7 +174,7 @@ at::Tensor& bmm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& 
   require_class(self, mat2, "bmm");
   Structured<at::meta::structured_bmm> op(out);
   op.meta(self, mat2);
-  multiply(self, mat2, op.output(0));
+  multiply(plan::Op::kBmm, self, mat2, op.output(0));
   op.finish();
   return out;
 }
@@ -151,7 +185,7 @@ at::Tensor& baddbmm_out(const at::Tensor& self, const at::Tensor& batch1, const 
   require_dtype(self, batch1.scalar_type(), "baddbmm", "self");
   Structured<at::meta::structured_baddbmm> op(out);
   op.meta(self, batch1, batch2, beta, alpha);  // copies self into the result where beta is not 0
-  accumulate(op.output(0), batch1, batch2, beta, alpha, op.output(0));
+  accumulate(plan::Op::kBaddbmm, op.output(0), batch1, batch2, beta, alpha, op.output(0));
   op.finish();
   return out;
 }
@@ -182,7 +216,8 @@ at::Tensor& addmv_out(const at::Tensor& self, const at::Tensor& mat, const at::T
   if (mat.numel() == 0) {
     scale_only(self, beta, result);
   } else {
-    accumulate(self.expand(result.sizes()).unsqueeze(1), mat, vec.unsqueeze(1), beta, alpha, result.unsqueeze(1));
+    accumulate(plan::Op::kAddmv, self.expand(result.sizes()).unsqueeze(1), mat, vec.unsqueeze(1), beta, alpha,
+               result.unsqueeze(1));
   }
   op.finish();
   return out;

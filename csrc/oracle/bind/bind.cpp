@@ -5,6 +5,7 @@
 #include "csrc/oracle/aten/composites.h"
 #include "csrc/oracle/bind/device.h"
 #include "csrc/oracle/bind/host.h"
+#include "csrc/oracle/bind/plan.h"
 #include "csrc/oracle/bind/program.h"
 
 namespace py = pybind11;
@@ -33,4 +34,5 @@ PYBIND11_MODULE(_oracle, m) {
   bind_device(m);
   step_oracle::bind_program(m);
   step_oracle::bind_host(m);
+  step_oracle::bind_plan(m);
 }
