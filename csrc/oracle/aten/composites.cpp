@@ -50,6 +50,8 @@ void refuse_silent_decompositions() {
 #define SO_CUDA_NATIVE(name) name,
 #include "csrc/oracle/ops/cuda_native.inc"
 #undef SO_CUDA_NATIVE
+           // Composites that only raise, with advice to backend authors.
+           "convolution_overrideable", "convolution_backward_overrideable",
        }) {
     const std::string full(name);
     const std::size_t dot = full.find('.');

@@ -255,6 +255,7 @@ at::Tensor& vector_norm_out(const at::Tensor& self, const at::Scalar& scalar_ord
   const at::Tensor& result = op.output(0);
   std::vector<int64_t> dims = opt_dim.value_or(at::IntArrayRef{}).vec();
   at::maybe_wrap_dims(dims, self.dim());
+  if (self.dim() == 0) dims.clear();  // torch lets a scalar have dimension 0
   if (dims.empty()) {
     dims.resize(static_cast<std::size_t>(self.dim()));
     std::iota(dims.begin(), dims.end(), 0);
