@@ -7,9 +7,10 @@ import os
 import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 DEFAULT_CARD = "h100-sxm"
+
+_plans: dict[int, str | os.PathLike[str] | None] = {}  # what set_card was given, by index
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def set_card(name: str, plans: str | os.PathLike[str] | None = None, index: int 
     extension.clear_plans(index)
     if text is not None:
         extension.set_plans(index, text)
+    _plans[index] = plans
 
 
 def shipped_plans(name: str) -> str | None:
@@ -69,10 +71,11 @@ def card(name: str, plans: str | os.PathLike[str] | None = None, index: int = 0)
     """``with step_oracle.card("l40s"):`` the device computes as that card inside, and as before after it."""
     from . import device
 
-    before: Any = get_card(index).name if device.is_loaded() and index < device.device_count() else None
+    before = get_card(index).name if index < device.device_count() else None
+    plans_before = _plans.get(index)
     set_card(name, plans, index)
     try:
         yield get_card(index)
     finally:
         if before is not None:
-            set_card(before, index=index)
+            set_card(before, plans_before, index)

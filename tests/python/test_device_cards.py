@@ -60,7 +60,7 @@ def test_card_context_restores() -> None:
     [
         (lambda: step_oracle.set_card("h100"), ValueError, "no card is called 'h100'; the cards are: t4"),
         (lambda: step_oracle.set_card("t4", index=5), ValueError, "index from 0 to 2, not to 5"),
-        (lambda: step_oracle.set_card("t4", plans="x.json"), NotImplementedError, "plan tables"),
+        (lambda: step_oracle.set_card("t4", plans="no/such.json"), FileNotFoundError, "no/such.json"),
     ],
 )
 def test_errors_name_the_remedy(call: object, error: type[Exception], text: str) -> None:
