@@ -43,7 +43,11 @@ std::unique_ptr<rec::ValueT> Recording::value_of(const c10::IValue& v, Call& cal
     use.declared = call.info.writes[argument];
     use.undeclared = call.training && !call.info.undeclared.empty() && call.info.undeclared[argument];
     if (use.writes() || options_.paranoid) use.kept = t;
-    (t.is_meta() || is_wrapper(t) ? call.has_meta : call.has_real) = true;
+    if (t.is_meta() || is_wrapper(t)) {
+      call.has_meta = true;
+    } else if (!t.unsafeGetTensorImpl()->is_wrapped_number()) {
+      call.has_real = true;
+    }
     call.uses.push_back(std::move(use));
     return rec::tensor_value(call.uses.size() - 1);
   }

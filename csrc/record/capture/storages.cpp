@@ -33,7 +33,10 @@ void each_run(const Geometry& g, F&& f) {
   }
 }
 
-bool host_readable(c10::DeviceType type) { return type == c10::kCPU; }
+// The virtual card's memory is plain memory of the host.
+bool host_readable(c10::DeviceType type) {
+  return type == c10::kCPU || (type == c10::kPrivateUse1 && c10::get_privateuse1_backend() == "oracle");
+}
 
 }  // namespace
 
