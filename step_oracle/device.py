@@ -56,8 +56,8 @@ def _hide_unloaded_accelerator() -> None:
     """A registered name makes torch ask a device that is not there: torch.distributed.barrier() would raise."""
     ask = torch._C._get_accelerator
 
-    def get_accelerator(check: bool | None = None) -> torch.device:
-        return torch.device("cpu") if _extension is None else ask(check)
+    def get_accelerator(*check: bool) -> torch.device:
+        return torch.device("cpu") if _extension is None else ask(*check)
 
     torch._C._get_accelerator = get_accelerator
 
