@@ -60,7 +60,7 @@ def text_of(r: Any) -> list[str]:
         lines.append(f"first difference: {place(r.first)}")
         lines.append(f"    {r.first.cause}")
         lines += [e for e in [element(r.first)] if e]
-    others = r.root[1:]
+    others = [d for d in r.root if d != r.first]
     if others:
         lines.append(f"other roots: {len(others)}")
         for d in others[:MOST_ROOTS]:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <unordered_map>
 
@@ -144,7 +145,8 @@ void finish(const Trace& a, const Trace& b, TraceDiff& d) {
         last.output, d.end.different[0].text, cause::not_seen(a, b));
     d.roots.push_back(std::move(last));
   }
-  if (!d.roots.empty()) d.first = d.roots.front();
+  const auto major = std::find_if(d.roots.begin(), d.roots.end(), [](const auto& r) { return !r.minor; });
+  if (!d.roots.empty()) d.first = major == d.roots.end() ? d.roots.front() : *major;
   for (const auto* t : {&a, &b})
     if (!t->complete) d.not_complete.push_back(fmt::format("'{}' is not complete: {}", t->path, t->reason));
   d.equal =

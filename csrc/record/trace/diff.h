@@ -23,6 +23,9 @@ struct TraceDivergence {
   std::optional<std::uint64_t> ulps;
   std::string kind;   // "generator", "input data", "layout", ...: docs/trace-format.md lists them
   std::string cause;  // a sentence that begins with the kind
+  // Explains only itself, so another root goes first: never-written memory, whole numbers that are copied or sent
+  // (DDP's bucket sizes).
+  bool minor = false;
 };
 
 struct TraceOpNote {

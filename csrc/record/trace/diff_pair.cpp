@@ -54,6 +54,11 @@ bool other_layout(const rec::TensorT& a, const rec::TensorT& b) {
   return false;
 }
 
+bool is_whole_number(rec::DType t) {
+  using D = rec::DType;
+  return t == D::Int32 || t == D::Int64 || t == D::Int16 || t == D::Int8 || t == D::UInt8 || t == D::Bool;
+}
+
 std::string number_text(const rec::ValueT& v) {
   using K = rec::ValueKind;
   switch (v.kind) {
@@ -119,8 +124,9 @@ struct PairWalk::Current {
   const rec::OpT &oa, &ob;
   bool rooted = false;  // this pair is a root already
   bool input_differs = false, shape_differs = false, output_differs = false;
-  std::string layout;         // what is laid out in another way, if anything
-  std::string never_written;  // what is read though nobody wrote it
+  bool cuts_otherwise = false;  // a view or an allocation with other numbers
+  std::string layout;           // what is laid out in another way, if anything
+  std::string never_written;    // what is read though nobody wrote it
 };
 
 TraceDivergence PairWalk::begin(const Current& c) const {
@@ -157,7 +163,7 @@ void PairWalk::alone(diff_state::Walk& side, std::size_t i) {
 }
 
 void PairWalk::pair(std::size_t i, std::size_t j) {
-  Current c{i, j, a_.trace.ops[i], b_.trace.ops[j], false, false, false, false, {}, {}};
+  Current c{i, j, a_.trace.ops[i], b_.trace.ops[j], false, false, false, false, false, {}, {}};
   if (c.oa.tensors.size() != c.ob.tensors.size()) {
     auto d = begin(c);
     d.kind = "program";
@@ -262,13 +268,15 @@ void PairWalk::other_writers(Current& c, std::size_t k, const std::string& diffe
     return op < 0 ? std::string("what entered")
                   : fmt::format("op {} ({})", op, rec::display_name(side.trace.ops[static_cast<std::size_t>(op)]));
   };
+  d.minor = is_whole_number(ta.dtype) && (c.oa.name == "aten::copy_" || cause::is_collective(c.oa));
   auto stale = stale_copy(a_, ta, c.i, "a");
   if (stale.empty()) stale = stale_copy(b_, tb, c.j, "b");
   if (!stale.empty()) {
     d.kind = "stale copy";
     d.cause = fmt::format("stale copy: {}; {} comes from {} in a and from {} in b.", stale, d.input,
                           writer(a_, ma.writer), writer(b_, mb.writer));
-  } else if (ma.taint == Taint::kProgram || mb.taint == Taint::kProgram || (ma.writer < 0) != (mb.writer < 0)) {
+  } else if (ma.taint == Taint::kProgram || mb.taint == Taint::kProgram || (ma.writer < 0) != (mb.writer < 0) ||
+             ma.cut_otherwise || mb.cut_otherwise) {
     d.kind = "program";
     d.cause = fmt::format("program: {} comes from {} in a and from {} in b ({}); no kernel is to blame.", d.input,
                           writer(a_, ma.writer), writer(b_, mb.writer), difference);
@@ -371,6 +379,10 @@ void PairWalk::arguments(Current& c) {
       text = fmt::format("argument {} is {}", k, d);
   if (text.empty()) return;
   add_note(out_.arguments, c.i, c.oa, text);
+  if (diff_state::is_view_op(c.oa) || cause::reads_no_bytes(c.oa)) {
+    c.cuts_otherwise = true;  // no byte differs here, but what is read through the view may
+    return;
+  }
   if (c.rooted || c.shape_differs || (number_differs_ && c.input_differs)) return;
   c.input_differs = true;
   if (number_differs_) return;  // the number may have been read from a tensor that differs
@@ -387,6 +399,10 @@ void PairWalk::outputs(Current& c) {
     if (!is_written(c.oa, ta)) continue;
     const auto difference = elements::difference(ta, tb, Side::kAfter);
     if (difference.empty()) continue;
+    if (ta.after_state == rec::DigestState::NeverWritten && tb.after_state == rec::DigestState::NeverWritten) {
+      c.cuts_otherwise = true;  // memory of another size: no bytes yet
+      continue;
+    }
     c.output_differs = true;
     if (c.rooted || c.input_differs) continue;
     auto d = begin(c);
@@ -408,6 +424,7 @@ void PairWalk::outputs(Current& c) {
       why = cause::of_root(a_.trace, c.oa, b_.trace, c.ob, out_.environment);
     }
     d.kind = why.kind;
+    d.minor = !c.never_written.empty();
     d.cause = why.text + (relation.empty() ? "" : fmt::format(" {} differ.", relation));
     root(c, std::move(d));
   }
@@ -433,9 +450,10 @@ void PairWalk::settle(Current& c) {
   };
   for (std::size_t k = 0; k < std::min(c.oa.tensors.size(), c.ob.tensors.size()); ++k) {
     const auto &ta = *c.oa.tensors[k], &tb = *c.ob.tensors[k];
-    if (!ta.created || (ta.sizes == tb.sizes && ta.dtype == tb.dtype)) continue;
-    if (is_view(c.oa, ta)) a_.memory[key_of(ta)].cut_otherwise = true;
-    if (is_view(c.ob, tb)) b_.memory[key_of(tb)].cut_otherwise = true;
+    const bool reshaped = is_view(c.oa, ta) && (ta.sizes != tb.sizes || ta.dtype != tb.dtype);
+    if (!reshaped && !c.cuts_otherwise) continue;
+    a_.memory[key_of(ta)].cut_otherwise = true;
+    b_.memory[key_of(tb)].cut_otherwise = true;
   }
   mark(a_, c.oa, c.i);
   mark(b_, c.ob, c.j);
