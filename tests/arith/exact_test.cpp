@@ -15,7 +15,8 @@ namespace {
 using U128 = unsigned __int128;
 
 struct Format {
-  int precision, least, most;  // bits of the significand; exponents of the smallest subnormal and of the largest binade's ulp
+  int precision, least,
+      most;  // bits of the significand; exponents of the smallest subnormal and of the largest binade's ulp
   int width;
 };
 constexpr Format kF32{24, -149, 104, 32}, kBf16{8, -133, 120, 16}, kFp16{11, -24, 5, 16};
@@ -29,7 +30,8 @@ struct Exact {
 };
 
 std::uint32_t infinity(Format f, bool negative) {
-  return (f.width == 32 ? negative << 31 : negative << 15) | static_cast<std::uint32_t>(((1 << (f.width - f.precision)) - 1)) << (f.precision - 1);
+  return (f.width == 32 ? negative << 31 : negative << 15) |
+         static_cast<std::uint32_t>(((1 << (f.width - f.precision)) - 1)) << (f.precision - 1);
 }
 
 // To nearest, ties to even.
@@ -92,7 +94,8 @@ std::uint32_t twin_fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
     low->significand = down > 126 ? 0 : low->significand >> down;
     low->exponent = high->exponent;
   }
-  if (high->negative == low->negative) return rounded({high->negative, high->significand + low->significand, high->exponent, lost}, kF32);
+  if (high->negative == low->negative)
+    return rounded({high->negative, high->significand + low->significand, high->exponent, lost}, kF32);
   if (high->significand == low->significand && !lost) return 0;
   if (high->significand < low->significand) std::swap(high, low);
   return rounded({high->negative, high->significand - low->significand - (lost ? 1 : 0), high->exponent, lost}, kF32);

@@ -1,4 +1,5 @@
-// exhaustive NAME: SHA-256 of a function's results for the inputs 0 .. 2^32 - 1, little endian. exhaustive --list: names.
+// exhaustive NAME: SHA-256 of a function's results for the inputs 0 .. 2^32 - 1, little endian.
+// exhaustive --list: the names.
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -16,17 +17,17 @@ struct Row {
   const char* name;
   void (*run)(std::uint32_t first, float* y, int n);
 };
-#define SO_RUN(family, name)                                                                                       \
-  {#family "." #name, [](std::uint32_t first, float* y, int n) {                                                   \
-     for (int i = 0; i < n; ++i) y[i] = family::name(float_of(first + static_cast<std::uint32_t>(i)));             \
+#define SO_RUN(family, name)                                                                           \
+  {#family "." #name, [](std::uint32_t first, float* y, int n) {                                       \
+     for (int i = 0; i < n; ++i) y[i] = family::name(float_of(first + static_cast<std::uint32_t>(i))); \
    }},
-const Row kRows[] = {
-    SO_RUN(mufu, ex2_ftz) SO_RUN(mufu, ex2) SO_RUN(mufu, rcp_ftz) SO_RUN(mufu, rsqrt_ftz) SO_RUN(mufu, rsqrt)
-    SO_RUN(mufu, lg2_ftz) SO_RUN(mufu, sin_turns) SO_RUN(mufu, cos_turns) SO_RUN(mufu, sin_ftz) SO_RUN(mufu, cos_ftz)
-    SO_RUN(libdevice, expf) SO_RUN(libdevice, exp2f) SO_RUN(libdevice, expm1f) SO_RUN(libdevice, logf)
-    SO_RUN(libdevice, log2f) SO_RUN(libdevice, log10f) SO_RUN(libdevice, log1pf) SO_RUN(libdevice, tanhf)
-    SO_RUN(libdevice, erff) SO_RUN(libdevice, erfcf) SO_RUN(libdevice, sinf) SO_RUN(libdevice, cosf)
-    SO_RUN(libdevice, rsqrtf)};
+const Row kRows[] = {SO_RUN(mufu, ex2_ftz) SO_RUN(mufu, ex2) SO_RUN(mufu, rcp_ftz) SO_RUN(mufu, rsqrt_ftz)
+                         SO_RUN(mufu, rsqrt) SO_RUN(mufu, lg2_ftz) SO_RUN(mufu, sin_turns) SO_RUN(mufu, cos_turns)
+                             SO_RUN(mufu, sin_ftz) SO_RUN(mufu, cos_ftz) SO_RUN(libdevice, expf)
+                                 SO_RUN(libdevice, exp2f) SO_RUN(libdevice, expm1f) SO_RUN(libdevice, logf)
+                                     SO_RUN(libdevice, log2f) SO_RUN(libdevice, log10f) SO_RUN(libdevice, log1pf)
+                                         SO_RUN(libdevice, tanhf) SO_RUN(libdevice, erff) SO_RUN(libdevice, erfcf)
+                                             SO_RUN(libdevice, sinf) SO_RUN(libdevice, cosf) SO_RUN(libdevice, rsqrtf)};
 
 }  // namespace
 
@@ -43,7 +44,8 @@ int main(int count, char** arg) {
     for (std::uint64_t first = 0; first < std::uint64_t{1} << 32; first += kChunk) {
       parallel_for(kChunk / kPart, 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i)
-          row.run(static_cast<std::uint32_t>(first + static_cast<std::uint64_t>(i) * kPart), y.data() + i * kPart, kPart);
+          row.run(static_cast<std::uint32_t>(first + static_cast<std::uint64_t>(i) * kPart), y.data() + i * kPart,
+                  kPart);
       });
       digest.update(y.data(), y.size() * 4);
     }

@@ -12,15 +12,18 @@
 namespace step_oracle {
 namespace {
 
-// Digests of libdevice.10.bc of CUDA 13.0 compiled for a CPU, NaN as 0x7fffffff, over sample_words(). The same build and
-// these functions agree on all 2^32 inputs (docs/evidence.md).
+// Digests of libdevice.10.bc of CUDA 13.0 compiled for a CPU, NaN as 0x7fffffff, over sample_words(). The same build
+// and these functions agree on all 2^32 inputs (docs/evidence.md).
 struct Row {
   const char* name;
   float (*fn)(float);
   const char* digest;
 };
 constexpr const char* kPowfDigest = "001f6622f6b991e41958f19c7e4e36f2fce885bc77be67990790dc8ce847a2b2";
-#define SO_ROW(name, digest) {#name, [](float x) { return libdevice::name(x); }, digest}
+#define SO_ROW(name, digest)                                  \
+  {                                                           \
+#name, [](float x) { return libdevice::name(x); }, digest \
+  }
 const Row kRows[] = {
 #include "tests/arith/libdevice_digests.inc"
 };
@@ -47,9 +50,12 @@ TEST(Libdevice, TheMachineCodeOfTorchUsesTheseFunctions) {
   const struct {
     const char* prefix;
     float (*fn)(float);
-  } cases[] = {{"exp_f32.", [](float x) { return libdevice::expf(x); }},   {"log_f32.", [](float x) { return libdevice::logf(x); }},
-               {"tanh_f32.", [](float x) { return libdevice::tanhf(x); }}, {"sin_f32.", [](float x) { return libdevice::sinf(x); }},
-               {"cos_f32.", [](float x) { return libdevice::cosf(x); }},   {"rsqrt_f32.", [](float x) { return libdevice::rsqrtf(x); }}};
+  } cases[] = {{"exp_f32.", [](float x) { return libdevice::expf(x); }},
+               {"log_f32.", [](float x) { return libdevice::logf(x); }},
+               {"tanh_f32.", [](float x) { return libdevice::tanhf(x); }},
+               {"sin_f32.", [](float x) { return libdevice::sinf(x); }},
+               {"cos_f32.", [](float x) { return libdevice::cosf(x); }},
+               {"rsqrt_f32.", [](float x) { return libdevice::rsqrtf(x); }}};
   int files = 0;
   for (const auto& c : cases)
     for (const std::string& name : test::vector_names(c.prefix)) {

@@ -57,28 +57,32 @@ void expect_points(const Point (&points)[kCount], Fn&& fn) {
 }
 
 TEST(Mufu, RulesAroundTheTables) {
-  const Point ex2[] = {{0, 0x3f800000},          {0x80000000, 0x3f800000}, {1, 0x3f800000},          {0x807fffff, 0x3f800000},
-                       {0x33ffffff, 0x3f800000}, {0x3f800000, 0x40000000}, {0xbf800000, 0x3f000000}, {0x42fe0000, 0x7f000000},
-                       {0x43000000, 0x7f800000}, {0xc2fc0000, 0x00800000}, {0xc2fc0001, 0},          {0xc3000000, 0},
-                       {0x7f800000, 0x7f800000}, {0xff800000, 0},          {0x7f800001, 0x7fffffff}, {0xffc00000, 0x7fffffff},
-                       {0x7f7fffff, 0x7f800000}, {0xff7fffff, 0}};
+  const Point ex2[] = {{0, 0x3f800000},          {0x80000000, 0x3f800000}, {1, 0x3f800000},
+                       {0x807fffff, 0x3f800000}, {0x33ffffff, 0x3f800000}, {0x3f800000, 0x40000000},
+                       {0xbf800000, 0x3f000000}, {0x42fe0000, 0x7f000000}, {0x43000000, 0x7f800000},
+                       {0xc2fc0000, 0x00800000}, {0xc2fc0001, 0},          {0xc3000000, 0},
+                       {0x7f800000, 0x7f800000}, {0xff800000, 0},          {0x7f800001, 0x7fffffff},
+                       {0xffc00000, 0x7fffffff}, {0x7f7fffff, 0x7f800000}, {0xff7fffff, 0}};
   expect_points(ex2, [](float x) { return mufu::ex2_ftz(x); });
   const Point ex2_subnormal[] = {{0xc2fc0000, 0x00800000}, {0xc2fe0000, 0x003fffff}, {0xc3150000, 1}, {0xc3160000, 0}};
   expect_points(ex2_subnormal, [](float x) { return mufu::ex2(x); });
-  const Point rcp[] = {{0x3f800000, 0x3f800000}, {0x40000000, 0x3f000000}, {0, 0x7f800000},          {0x80000000, 0xff800000},
-                       {0x007fffff, 0x7f800000}, {0x807fffff, 0xff800000}, {0x00800000, 0x7e800000}, {0x7e800000, 0x00800000},
-                       {0x7e800001, 0},          {0xfe800001, 0x80000000}, {0x7f000000, 0},          {0xff800000, 0x80000000},
+  const Point rcp[] = {{0x3f800000, 0x3f800000}, {0x40000000, 0x3f000000}, {0, 0x7f800000},
+                       {0x80000000, 0xff800000}, {0x007fffff, 0x7f800000}, {0x807fffff, 0xff800000},
+                       {0x00800000, 0x7e800000}, {0x7e800000, 0x00800000}, {0x7e800001, 0},
+                       {0xfe800001, 0x80000000}, {0x7f000000, 0},          {0xff800000, 0x80000000},
                        {0x7f800000, 0},          {0xffffffff, 0x7fffffff}};
   expect_points(rcp, [](float x) { return mufu::rcp_ftz(x); });
-  const Point rsqrt[] = {{0x3f800000, 0x3f800000}, {0x40800000, 0x3f000000}, {0, 0x7f800000},          {0x80000000, 0xff800000},
-                         {0x007fffff, 0x7f800000}, {0x807fffff, 0xff800000}, {0xbf800000, 0x7fffffff}, {0x7f800000, 0},
-                         {0xff800000, 0x7fffffff}, {0x7fc00000, 0x7fffffff}, {0x00800000, 0x5f000000}};
+  const Point rsqrt[] = {{0x3f800000, 0x3f800000}, {0x40800000, 0x3f000000}, {0, 0x7f800000},
+                         {0x80000000, 0xff800000}, {0x007fffff, 0x7f800000}, {0x807fffff, 0xff800000},
+                         {0xbf800000, 0x7fffffff}, {0x7f800000, 0},          {0xff800000, 0x7fffffff},
+                         {0x7fc00000, 0x7fffffff}, {0x00800000, 0x5f000000}};
   expect_points(rsqrt, [](float x) { return mufu::rsqrt_ftz(x); });
   const Point rsqrt_subnormal[] = {{0x00000002, 0x64800000}, {0x80000001, 0x7fffffff}, {0x00800000, 0x5f000000}};
   expect_points(rsqrt_subnormal, [](float x) { return mufu::rsqrt(x); });
-  const Point lg2[] = {{0x3f800000, 0},          {0x3f000000, 0xbf7ffffe}, {0x3e800000, 0xbfffffff}, {0x3f7fffff, 0xb24b4000},
-                       {0x3f800001, 0x3495f600}, {0x41200000, 0x40549a78}, {0, 0xff800000},          {0x80000001, 0xff800000},
-                       {0xbf800000, 0x7fffffff}, {0x7f800000, 0x7f800000}, {0xff800000, 0x7fffffff}};
+  const Point lg2[] = {{0x3f800000, 0},          {0x3f000000, 0xbf7ffffe}, {0x3e800000, 0xbfffffff},
+                       {0x3f7fffff, 0xb24b4000}, {0x3f800001, 0x3495f600}, {0x41200000, 0x40549a78},
+                       {0, 0xff800000},          {0x80000001, 0xff800000}, {0xbf800000, 0x7fffffff},
+                       {0x7f800000, 0x7f800000}, {0xff800000, 0x7fffffff}};
   expect_points(lg2, [](float x) { return mufu::lg2_ftz(x); });
   const Point sin[] = {{0, 0}, {0x80000000, 0x80000000}, {0x3e800000, 0x3f800000}, {0x7f800000, 0x7fffffff}};
   expect_points(sin, [](float x) { return mufu::sin_turns(x); });

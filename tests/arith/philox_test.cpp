@@ -12,7 +12,10 @@ TEST(Philox, KnownAnswers) {
     std::uint32_t word[4];
   } cases[] = {{0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
                {~0ull, ~0ull, ~0ull, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-               {0x299f31d0a4093822ull, 0x0370734413198a2eull, 0x85a308d3243f6a88ull, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+               {0x299f31d0a4093822ull,
+                0x0370734413198a2eull,
+                0x85a308d3243f6a88ull,
+                {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
   for (const auto& c : cases) {
     const philox::Block b = philox::block(c.seed, c.subsequence, c.draw);
     for (int i = 0; i < 4; ++i) EXPECT_EQ(b.word[i], c.word[i]);

@@ -7,19 +7,21 @@ namespace step_oracle::test {
 
 inline const std::vector<std::uint32_t>& boundary_words() {
   static const std::vector<std::uint32_t> words = [] {
-    const std::uint32_t positive[] = {
-        0x00000000, 0x00000001, 0x00000002, 0x007fffff,              // zero and subnormals
-        0x00800000, 0x00800001, 0x00ffffff, 0x01000000,              // the smallest normals
-        0x33000000, 0x33800000, 0x34000000, 0x34000001,              // around an ulp of one
-        0x3727c5ac, 0x38d1b717, 0x3a83126f, 0x3c23d70a, 0x3dcccccd,  // powers of ten
-        0x3ed1eb84, 0x3ed1eb85, 0x3f000000, 0x3f199999, 0x3f19999a, 0x3f2aaaab, 0x3f3504f3, 0x3f3504f4,  // branch points
-        0x3f7fffff, 0x3f800000, 0x3f800001, 0x3f8060fd, 0x3f8060fe, 0x3faaaaab, 0x3fc00000, 0x3fc90fdb,
-        0x40000000, 0x40400000, 0x40490fdb, 0x40800000, 0x40800001, 0x4080fb8d, 0x40a00000, 0x40c90fdb, 0x41102cb3,
-        0x41102cb4, 0x4120e147, 0x4120e148, 0x41200000, 0x42aeac4f, 0x42aeac50, 0x42b00000, 0x42b17217, 0x42b17218,
-        0x42cff1b5, 0x42fc0000, 0x42fe0000, 0x43000000, 0x43160000, 0x43180000, 0x43190000,
-        0x47ce4780, 0x47ce47ff, 0x47ce4800, 0x47ce4801, 0x4a800001, 0x4b000000, 0x4b000001, 0x4b7fffff, 0x4b800000,
-        0x4b800001, 0x4f000000, 0x5f000000, 0x7e800000, 0x7effffff, 0x7f000000, 0x7f7fffff,
-        0x7f800000, 0x7f800001, 0x7fc00000, 0x7fffffff};             // infinity, NaN
+    const std::uint32_t positive[] = {0x00000000, 0x00000001, 0x00000002, 0x007fffff,  // zero and subnormals
+                                      0x00800000, 0x00800001, 0x00ffffff, 0x01000000,  // the smallest normals
+                                      0x33000000, 0x33800000, 0x34000000, 0x34000001,  // around an ulp of one
+                                      0x3727c5ac, 0x38d1b717, 0x3a83126f, 0x3c23d70a, 0x3dcccccd,  // powers of ten
+                                      0x3ed1eb84, 0x3ed1eb85, 0x3f000000, 0x3f199999, 0x3f19999a, 0x3f2aaaab,
+                                      0x3f3504f3, 0x3f3504f4,  // branch points
+                                      0x3f7fffff, 0x3f800000, 0x3f800001, 0x3f8060fd, 0x3f8060fe, 0x3faaaaab,
+                                      0x3fc00000, 0x3fc90fdb, 0x40000000, 0x40400000, 0x40490fdb, 0x40800000,
+                                      0x40800001, 0x4080fb8d, 0x40a00000, 0x40c90fdb, 0x41102cb3, 0x41102cb4,
+                                      0x4120e147, 0x4120e148, 0x41200000, 0x42aeac4f, 0x42aeac50, 0x42b00000,
+                                      0x42b17217, 0x42b17218, 0x42cff1b5, 0x42fc0000, 0x42fe0000, 0x43000000,
+                                      0x43160000, 0x43180000, 0x43190000, 0x47ce4780, 0x47ce47ff, 0x47ce4800,
+                                      0x47ce4801, 0x4a800001, 0x4b000000, 0x4b000001, 0x4b7fffff, 0x4b800000,
+                                      0x4b800001, 0x4f000000, 0x5f000000, 0x7e800000, 0x7effffff, 0x7f000000,
+                                      0x7f7fffff, 0x7f800000, 0x7f800001, 0x7fc00000, 0x7fffffff};  // infinity, NaN
     std::vector<std::uint32_t> all;
     for (std::uint32_t w : positive) all.push_back(w), all.push_back(w | 0x80000000u);
     return all;

@@ -1,4 +1,4 @@
-"""What people printed from real cards and published, recomputed on the virtual card, compared with the printed digits."""
+"""What people printed from real cards and published, recomputed on the virtual card and compared digit by digit."""
 
 from __future__ import annotations
 

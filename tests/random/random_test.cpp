@@ -46,16 +46,19 @@ std::string decimals(float x) {
   std::snprintf(text, sizeof text, "%.4f", static_cast<double>(x));
   return text;
 }
-TEST(Published, NormalsOfAnRtx3060) {  // b-randn-131072-s42: rows of 2048, first and last three of rows 0 to 2, 61 to 63
-  const char* printed[] = {"0.1940",  "2.1614", "-0.1721", "1.4540",  "-2.7733", "-0.8932", "-0.4574", "0.8063",  "0.1580",
-                           "0.1124",  "0.2769", "-1.2535", "1.1346",  "-0.6329", "-0.9147", "-1.0001", "-1.1552", "-0.6955",
-                           "-0.4861", "0.3358", "1.0578",  "-0.7282", "0.5087",  "0.1318",  "0.7881",  "0.8339",  "-1.1424",
-                           "-0.6297", "-1.1112", "-0.4091", "-1.2356", "-0.4083", "-0.4695", "-0.4841", "1.2850", "-0.0282"};
+TEST(Published,
+     NormalsOfAnRtx3060) {  // b-randn-131072-s42: rows of 2048, first and last three of rows 0 to 2, 61 to 63
+  const char* printed[] = {"0.1940",  "2.1614",  "-0.1721", "1.4540",  "-2.7733", "-0.8932", "-0.4574", "0.8063",
+                           "0.1580",  "0.1124",  "0.2769",  "-1.2535", "1.1346",  "-0.6329", "-0.9147", "-1.0001",
+                           "-1.1552", "-0.6955", "-0.4861", "0.3358",  "1.0578",  "-0.7282", "0.5087",  "0.1318",
+                           "0.7881",  "0.8339",  "-1.1424", "-0.6297", "-1.1112", "-0.4091", "-1.2356", "-0.4083",
+                           "-0.4695", "-0.4841", "1.2850",  "-0.0282"};
   std::vector<float> x(64 * 2048);
   random::normal(kRtx3060, {64 * 2048, DType::kF32, x.data()}, 0.0, 1.0);
   const char** next = printed;
   for (std::size_t row : {0, 1, 2, 61, 62, 63})
-    for (std::size_t column : {0, 1, 2, 2045, 2046, 2047}) EXPECT_EQ(decimals(x[row * 2048 + column]), *next++) << row << ' ' << column;
+    for (std::size_t column : {0, 1, 2, 2045, 2046, 2047})
+      EXPECT_EQ(decimals(x[row * 2048 + column]), *next++) << row << ' ' << column;
 }
 TEST(Published, TwoUniformsOfAnRtx3060) {  // b-vecadd-28sm
   const std::int64_t n = 98432;
@@ -80,8 +83,8 @@ TEST(Published, DropoutOfAK80) {  // b-dropout-k80 [https://github.com/pytorch/p
 
 // The witness runs a fixed grid: a card of `blocks` multiprocessors with 256 threads each.
 Stream stream_of(const test::VectorFile& v, int blocks) {
-  return {v.meta.at("notes").at("philox_seed").get<std::uint64_t>(), v.meta.at("notes").at("philox_offset").get<std::uint64_t>(),
-          blocks, 256, 80};
+  return {v.meta.at("notes").at("philox_seed").get<std::uint64_t>(),
+          v.meta.at("notes").at("philox_offset").get<std::uint64_t>(), blocks, 256, 80};
 }
 int blocks_of(const test::VectorFile& v, std::int64_t n) {
   const auto at = v.name.find('_', v.name.find('.'));
@@ -103,8 +106,10 @@ TEST(Witness, UniformAndBernoulli) {
           std::vector<std::uint8_t> got(expected.bytes.size());
           const Stream s = stream_of(v, blocks_of(v, n));
           const Fill f{n, type_of(expected), got.data()};
-          if (name[0] == 'u') random::uniform(s, f, -1.0, 2.0);
-          else random::bernoulli(s, f, 0.3);
+          if (name[0] == 'u')
+            random::uniform(s, f, -1.0, 2.0);
+          else
+            random::bernoulli(s, f, 0.3);
           EXPECT_SAME_BYTES(expected.bytes.data(), got.data(), static_cast<std::int64_t>(got.size()));
         });
       }
@@ -189,7 +194,8 @@ TEST(Definition, DropoutOfEveryWidth) {
       std::vector<std::uint8_t> mask(size);
       random::uniform(s, {n, DType::kF32, x.data()}, -1.0, 1.0);
       x[0] = float_of(0xffc00000u);
-      const auto advance = random::ref::dropout(s, {n, DType::kF32, x.data(), expected.data(), mask.data(), 0.3, vector});
+      const auto advance =
+          random::ref::dropout(s, {n, DType::kF32, x.data(), expected.data(), mask.data(), 0.3, vector});
       test::for_each_isa_and_threads([&] {
         std::vector<float> y(size);
         std::vector<std::uint8_t> m(size);

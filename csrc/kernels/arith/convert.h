@@ -1,7 +1,7 @@
 // Conversions between element types.
 //
 // Types     float32 <-> bfloat16, float16 (as their 16-bit patterns); float32, float64 -> integers; integers -> float.
-// Rounding  float -> narrower float: nearest even. Float -> integer: toward zero, saturating. Integer -> float: nearest even.
+// Rounding  to a narrower float or from an integer: nearest even. Float -> integer: toward zero, saturating.
 // NaN       to bfloat16: 0x7fff, on compute capability 7.5 (which rounds in software) 0x7fc0; to float16: 0x7fff;
 //           widening keeps the payload; to 32-bit integers 0, to 64-bit integers 2^63.
 // Source    [probe witness, contractions.md section 1], [spec PTX ISA cvt].

@@ -1,4 +1,4 @@
-// CUDA's accurate device functions for float32, of toolkit 13.0, as PyTorch compiles them (no flush to zero, no fast math).
+// CUDA's accurate device functions for float32, of toolkit 13.0, as PyTorch compiles them (no flush to zero).
 //
 // Types     float32. One scalar rule each, branch-free but for the far arguments of sinf and cosf: loops vectorise.
 // Order     as written; every operation rounds once to nearest even, fma(...) once.
@@ -22,8 +22,14 @@ inline constexpr float kInfinity = __builtin_inff();
 // To the nearest integer, ties to even, for magnitudes below 2^22; larger ones keep their order. Zero comes out as +0.
 [[gnu::always_inline]] inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
-inline constexpr float kLog2e = 0x1.715476p+0f;   // 0x3fb8aa3b
-inline constexpr float kLn2 = 0x1.62e43p-1f;      // 0x3f317218
+// Toward zero. From 2^24 on all floats are whole (NaN passes).
+[[gnu::always_inline]] inline float truncate(float x) {
+  const bool small = absolute(x) < 0x1p24f;
+  return pick(small, static_cast<float>(static_cast<std::int32_t>(pick(small, x, 0.0f))), x);
+}
+
+inline constexpr float kLog2e = 0x1.715476p+0f;  // 0x3fb8aa3b
+inline constexpr float kLn2 = 0x1.62e43p-1f;     // 0x3f317218
 
 // [src libdevice.10.bc@13.0 __nv_expf]
 [[gnu::always_inline]] inline float expf(float a) {
@@ -213,7 +219,7 @@ struct Split {
   const float ratio = fma(fma(x, h * -2.0f, p) - h, g, h);
   const float square = x * -x;
   const float z = square * kLog2e;
-  const float j = static_cast<float>(static_cast<std::int32_t>(z > -126.0f ? z : -126.0f));
+  const float j = truncate(pick(z > -126.0f, z, -126.0f));
   const float f = fma(j, 0x1.05c61p-29f, fma(j, -kLn2, square)) * kLog2e;
   const float scale = float_of(static_cast<std::uint32_t>(static_cast<std::int32_t>(j) + 127) << 23);
   const float e = mufu::ex2_ftz(f) * scale;
@@ -266,11 +272,8 @@ struct Split {
   float r = (e * float_of(first + 0x7f000000u)) * float_of((n << 23) - first);
   r = absolute(y) > 152.0f ? (y < 0.0f ? 0.0f : kInfinity) : r;
   // special cases, the last one that applies wins
-  const float whole = absolute(b) < 0x1p24f ? static_cast<float>(static_cast<std::int32_t>(absolute(b) < 0x1p24f ? b : 0.0f)) : b;
-  const float half = b * 0.5f;
-  const float half_whole = absolute(half) < 0x1p24f ? static_cast<float>(static_cast<std::int32_t>(absolute(half) < 0x1p24f ? half : 0.0f)) : half;
-  const bool odd = absolute(b - half_whole * 2.0f) == 1.0f;
-  const float negative = whole != b ? card_nan() : (odd ? -r : r);
+  const bool odd = absolute(b - truncate(b * 0.5f) * 2.0f) == 1.0f;
+  const float negative = truncate(b) != b ? card_nan() : (odd ? -r : r);
   r = a < 0.0f ? negative : r;
   r = (a == -1.0f) & (absolute(b) == kInfinity) ? 1.0f : r;
   const std::uint32_t t = bits_of(a + a) ^ (b < 0.0f ? 0x7f800000u : 0u);

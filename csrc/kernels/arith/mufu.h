@@ -22,7 +22,9 @@ struct Raw {
 };
 #define SO_MUFU_TABLE(name, segments) inline constexpr Raw k_##name[segments] = {
 #define SO_MUFU_ROW(c0, c1, c2) {c0, c1, c2},
-#define SO_MUFU_END };
+#define SO_MUFU_END \
+  }                 \
+  ;
 #include "csrc/kernels/arith/mufu_tables.inc"
 #undef SO_MUFU_TABLE
 #undef SO_MUFU_ROW
@@ -54,7 +56,8 @@ constexpr std::int32_t kSquareBase = 494;
 constexpr Packed packed(const Columns<64>& t) {
   Packed p{};
   for (int i = 0; i < 64; ++i) {
-    p.high_square[i] = static_cast<std::uint32_t>(t.high[i] - 0x800000) << 9 | static_cast<std::uint32_t>(t.square[i] - kSquareBase);
+    const std::int32_t high = t.high[i] - 0x800000;
+    p.high_square[i] = static_cast<std::uint32_t>(high << 9 | (t.square[i] - kSquareBase));
     p.slope_low[i] = t.slope[i] * 32768 + t.low[i];
   }
   return p;
@@ -68,15 +71,15 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
 
 // ---- the interpolator ----
 // S(x) >> 19 for 17-bit x. The exact square less its columns 16, 17 and 18 exceeds S by the columns below 16, which
-// sum to less than 2^19 (455,000 at most): so the quotient is exact though the float square is rounded (by 2^9 at most).
+// sum to less than 2^19 (455,000 at most): the quotient is exact though the float square is rounded (by 2^9 at most).
 [[gnu::always_inline]] inline std::int32_t squarer(std::int32_t x) {
   // Columns 16 to 18, in units of 2^16: bit i meets bits 15 - i, 16 - i and 17 - i.
   const auto row = [x](int i) {
     return (x >> (15 - i)) & 7 & (static_cast<std::int32_t>(static_cast<std::uint32_t>(x) << (31 - i)) >> 31);
   };
   const std::int32_t b8 = (x >> 8) & 1, b9 = (x >> 9) & 1;
-  const std::int32_t dropped = ((row(0) + row(1)) + (row(2) + row(3))) + ((row(4) + row(5)) + (row(6) + row(7))) + b8 +
-                               4 * ((b8 & b9) + b9);
+  const std::int32_t dropped =
+      ((row(0) + row(1)) + (row(2) + row(3))) + ((row(4) + row(5)) + (row(6) + row(7))) + b8 + 4 * ((b8 & b9) + b9);
   const float f = static_cast<float>(x);
   const std::int32_t square = static_cast<std::int32_t>((f * f) * 0x1p-12f);
   return (square + 2 - (dropped << 4)) >> 7;
@@ -91,7 +94,7 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
   return high + x + ((slope * x + square * squarer(x) + low) >> 15);
 }
 
-// Falling functions on the grid 2^-16, in units of 2^-24. The last bit of x is taken apart: else the product has 33 bits.
+// Falling functions on the grid 2^-16, in units of 2^-24. The last bit of x is apart: else the product has 33 bits.
 [[gnu::always_inline]] inline std::int32_t falling(const Columns<128>& t, std::int32_t i, std::int32_t x) {
   const std::int32_t half = x >> 1, slope = t.slope[i];
   const std::int32_t rest = (-(x & 1) & (slope - 32768)) + t.square[i] * squarer(x) + t.low[i];
@@ -105,7 +108,9 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
   return c0 + static_cast<double>(t.slope[i]) * static_cast<double>(x) + static_cast<double>(t.square[i] * squarer(x));
 }
 // Cut to 24 significant bits (then the conversion is exact).
-[[gnu::always_inline]] inline float truncated(double v) { return static_cast<float>(double_of(bits_of(v) & ~0x1fffffffull)); }
+[[gnu::always_inline]] inline float truncated(double v) {
+  return static_cast<float>(double_of(bits_of(v) & ~0x1fffffffull));
+}
 
 // ---- ex2 ----
 [[gnu::always_inline]] inline float ex2_ftz(float x) {
@@ -142,10 +147,11 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
 [[gnu::always_inline]] inline float rsqrt_ftz(float x) {
   const std::int32_t u = static_cast<std::int32_t>(bits_of(x)), sign = u & static_cast<std::int32_t>(0x80000000u);
   const std::int32_t e = (u >> 23) & 255, m = u & 0x7fffff;
-  const std::int32_t odd = (e & 1) ^ 1;              // exponents count from 127
+  const std::int32_t odd = (e & 1) ^ 1;  // exponents count from 127
   const std::int32_t half = (e - 127 - odd) >> 1;
   std::int32_t v = falling(kRsqrt, (odd << 6) | (m >> 17), m & 0x1ffff);
-  v = static_cast<std::int32_t>(pick((odd | m) == 0, 0x1000000u, static_cast<std::uint32_t>(v)));  // powers of four are exact
+  // Powers of four are exact, beside the table.
+  v = static_cast<std::int32_t>(pick((odd | m) == 0, 0x1000000u, static_cast<std::uint32_t>(v)));
   std::uint32_t r = static_cast<std::uint32_t>(v - 0x800000 + ((126 - half) << 23));
   r = pick(e == 255, 0u, r);
   r = pick((sign != 0) | ((e == 255) & (m != 0)), kCardNan32, r);

@@ -26,7 +26,8 @@ struct Block {
   std::uint32_t c0 = static_cast<std::uint32_t>(draw), c1 = static_cast<std::uint32_t>(draw >> 32);
   std::uint32_t c2 = static_cast<std::uint32_t>(subsequence), c3 = static_cast<std::uint32_t>(subsequence >> 32);
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p = static_cast<std::uint64_t>(c0) * 0xd2511f53u, q = static_cast<std::uint64_t>(c2) * 0xcd9e8d57u;
+    const std::uint64_t p = static_cast<std::uint64_t>(c0) * 0xd2511f53u,
+                        q = static_cast<std::uint64_t>(c2) * 0xcd9e8d57u;
     c0 = static_cast<std::uint32_t>(q >> 32) ^ c1 ^ k0;
     c1 = static_cast<std::uint32_t>(q);
     c2 = static_cast<std::uint32_t>(p >> 32) ^ c3 ^ k1;
@@ -38,7 +39,9 @@ struct Block {
 }
 
 // (0, 1]
-[[gnu::always_inline]] inline float uniform(std::uint32_t word) { return fma(static_cast<float>(word), 0x1p-32f, 0x1p-33f); }
+[[gnu::always_inline]] inline float uniform(std::uint32_t word) {
+  return fma(static_cast<float>(word), 0x1p-32f, 0x1p-33f);
+}
 // (0, 1], 53 bits of two words
 [[gnu::always_inline]] inline double uniform_double(std::uint32_t x, std::uint32_t y) {
   const std::uint64_t z = static_cast<std::uint64_t>(x) ^ (static_cast<std::uint64_t>(y) << 21);

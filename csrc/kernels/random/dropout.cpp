@@ -26,16 +26,22 @@ void load(DType t, const void* x, std::int64_t first, int n, float* y) {
 void store(DType t, const float* x, std::int64_t first, int n, int compute_capability, void* y) {
   const auto& body = SO_BODY(random_body);
   switch (t) {
-    case DType::kF32: std::memcpy(static_cast<float*>(y) + first, x, static_cast<std::size_t>(n) * 4); return;
-    case DType::kBF16: body.to_bf16(x, n, convert::bf16_nan(compute_capability), static_cast<std::uint16_t*>(y) + first); return;
-    default: body.to_fp16(x, n, static_cast<std::uint16_t*>(y) + first);
+    case DType::kF32:
+      std::memcpy(static_cast<float*>(y) + first, x, static_cast<std::size_t>(n) * 4);
+      return;
+    case DType::kBF16:
+      body.to_bf16(x, n, convert::bf16_nan(compute_capability), static_cast<std::uint16_t*>(y) + first);
+      return;
+    default:
+      body.to_fp16(x, n, static_cast<std::uint16_t*>(y) + first);
   }
 }
 
 void check(DType t, std::int64_t n) {
   if (n < 0) throw Error(ErrorKind::kBadInput, fmt::format("dropout: n is {}; it must not be negative", n));
   if (t != DType::kF32 && t != DType::kBF16 && t != DType::kF16)
-    throw Error(ErrorKind::kUnsupported, fmt::format("dropout of {} is not modelled; use float32, bfloat16 or float16", name_of(t)));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("dropout of {} is not modelled; use float32, bfloat16 or float16", name_of(t)));
 }
 
 // keep < p over n elements from `first`, whose uniforms are u.
@@ -77,12 +83,14 @@ std::uint64_t dropout(const Stream& s, const Dropout& d) {
       const int count = static_cast<int>(std::min<std::int64_t>(kTile, l.threads - thread));
       if (d.vector != 1 && base + thread * d.vector >= d.n) continue;
       for (int k = 0; k < draws; ++k) {
-        body.words(s.seed, s.offset / 4 + static_cast<std::uint64_t>(round * draws + k), static_cast<std::uint64_t>(thread), count, w);
+        body.words(s.seed, s.offset / 4 + static_cast<std::uint64_t>(round * draws + k),
+                   static_cast<std::uint64_t>(thread), count, w);
         if (d.vector >= 4) body.uniforms_by_thread(w, count, d.vector, u + 4 * k);
       }
       if (d.vector >= 4) {
         const std::int64_t first = base + thread * d.vector;
-        apply(s, d, p, scale, first, u, static_cast<int>(std::min<std::int64_t>(static_cast<std::int64_t>(count) * d.vector, d.n - first)));
+        apply(s, d, p, scale, first, u,
+              static_cast<int>(std::min<std::int64_t>(static_cast<std::int64_t>(count) * d.vector, d.n - first)));
       } else if (d.vector == 2) {
         float all[4 * kTile];
         body.uniforms_by_thread(w, count, 4, all);

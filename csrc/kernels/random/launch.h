@@ -1,5 +1,5 @@
-// How a random kernel is launched: [src DistributionTemplates.h calc_execution_policy @2.13], and what the element types
-// do to a number. Shared by the fast path and the definition.
+// How a random kernel is launched [src DistributionTemplates.h calc_execution_policy @2.13], and what the element types
+// do to a number.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,8 @@ struct Launch {
 // n >= 1; unroll: elements a thread takes from one block of words.
 inline Launch launch(const Stream& s, std::int64_t n, int unroll) {
   Launch l;
-  l.blocks = std::min<std::int64_t>(static_cast<std::int64_t>(s.sms) * (s.threads_per_sm / kBlock), (n + kBlock - 1) / kBlock);
+  l.blocks =
+      std::min<std::int64_t>(static_cast<std::int64_t>(s.sms) * (s.threads_per_sm / kBlock), (n + kBlock - 1) / kBlock);
   l.threads = l.blocks * kBlock;
   l.rounds = (n - 1) / (l.threads * unroll) + 1;
   l.advance = static_cast<std::uint64_t>(l.rounds) * 4;

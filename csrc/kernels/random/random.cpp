@@ -23,9 +23,11 @@ constexpr int kTile = RandomBody::kTile;
 bool is_floating(DType t) { return t == DType::kF32 || t == DType::kF64 || t == DType::kF16 || t == DType::kBF16; }
 
 [[noreturn]] void no_double(const char* op) {
-  throw Error(ErrorKind::kUnsupported,
-              fmt::format("{} in float64 needs CUDA's double-precision functions, which are not modelled; fill a float32 "
-                          "tensor and convert it", op));
+  throw Error(
+      ErrorKind::kUnsupported,
+      fmt::format("{} in float64 needs CUDA's double-precision functions, which are not modelled; fill a float32 "
+                  "tensor and convert it",
+                  op));
 }
 
 // n floats of any element type at `out`, from `index` on.
@@ -33,16 +35,38 @@ void store(const Stream& s, const Fill& f, std::int64_t index, const float* x, i
   const auto& body = SO_BODY(random_body);
   char* out = static_cast<char*>(f.out) + index * static_cast<std::int64_t>(size_of(f.dtype));
   switch (f.dtype) {
-    case DType::kF32: std::memcpy(out, x, static_cast<std::size_t>(n) * 4); return;
-    case DType::kBF16: body.to_bf16(x, n, convert::bf16_nan(s.compute_capability), reinterpret_cast<std::uint16_t*>(out)); return;
-    case DType::kF16: body.to_fp16(x, n, reinterpret_cast<std::uint16_t*>(out)); return;
-    case DType::kF64: for (int i = 0; i < n; ++i) reinterpret_cast<double*>(out)[i] = x[i]; return;
-    case DType::kI64: for (int i = 0; i < n; ++i) reinterpret_cast<std::int64_t*>(out)[i] = convert::to_int64(x[i]); return;
-    case DType::kI32: for (int i = 0; i < n; ++i) reinterpret_cast<std::int32_t*>(out)[i] = convert::to_int32(x[i]); return;
-    case DType::kI16: for (int i = 0; i < n; ++i) reinterpret_cast<std::int16_t*>(out)[i] = static_cast<std::int16_t>(convert::to_int32(x[i])); return;
-    case DType::kI8: for (int i = 0; i < n; ++i) reinterpret_cast<std::int8_t*>(out)[i] = static_cast<std::int8_t>(convert::to_int32(x[i])); return;
-    case DType::kU8: for (int i = 0; i < n; ++i) reinterpret_cast<std::uint8_t*>(out)[i] = convert::to_uint8(x[i]); return;
-    case DType::kBool: for (int i = 0; i < n; ++i) reinterpret_cast<std::uint8_t*>(out)[i] = x[i] != 0.0f; return;
+    case DType::kF32:
+      std::memcpy(out, x, static_cast<std::size_t>(n) * 4);
+      return;
+    case DType::kBF16:
+      body.to_bf16(x, n, convert::bf16_nan(s.compute_capability), reinterpret_cast<std::uint16_t*>(out));
+      return;
+    case DType::kF16:
+      body.to_fp16(x, n, reinterpret_cast<std::uint16_t*>(out));
+      return;
+    case DType::kF64:
+      for (int i = 0; i < n; ++i) reinterpret_cast<double*>(out)[i] = x[i];
+      return;
+    case DType::kI64:
+      for (int i = 0; i < n; ++i) reinterpret_cast<std::int64_t*>(out)[i] = convert::to_int64(x[i]);
+      return;
+    case DType::kI32:
+      for (int i = 0; i < n; ++i) reinterpret_cast<std::int32_t*>(out)[i] = convert::to_int32(x[i]);
+      return;
+    case DType::kI16:
+      for (int i = 0; i < n; ++i)
+        reinterpret_cast<std::int16_t*>(out)[i] = static_cast<std::int16_t>(convert::to_int32(x[i]));
+      return;
+    case DType::kI8:
+      for (int i = 0; i < n; ++i)
+        reinterpret_cast<std::int8_t*>(out)[i] = static_cast<std::int8_t>(convert::to_int32(x[i]));
+      return;
+    case DType::kU8:
+      for (int i = 0; i < n; ++i) reinterpret_cast<std::uint8_t*>(out)[i] = convert::to_uint8(x[i]);
+      return;
+    case DType::kBool:
+      for (int i = 0; i < n; ++i) reinterpret_cast<std::uint8_t*>(out)[i] = x[i] != 0.0f;
+      return;
   }
 }
 
@@ -132,7 +156,8 @@ std::uint64_t fill_words(const Stream& s, std::int64_t n, Put&& put) {
 void check(const Stream& s, std::int64_t n) {
   if (n < 0) throw Error(ErrorKind::kBadInput, fmt::format("random: n is {}; it must not be negative", n));
   if (s.offset % 4 != 0)
-    throw Error(ErrorKind::kBadInput, fmt::format("random: the generator's offset is {}; it must be a multiple of 4", s.offset));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("random: the generator's offset is {}; it must be a multiple of 4", s.offset));
 }
 void check_floating(const char* op, const Fill& f) {
   if (!is_floating(f.dtype))
@@ -219,8 +244,10 @@ std::uint64_t bernoulli(const Stream& s, const Fill& f, double p) {
 std::uint64_t bernoulli_tensor(const Stream& s, const Fill& f, DType p_dtype, const void* p) {
   check(s, f.n);
   if (p_dtype != (f.dtype == DType::kF64 ? DType::kF64 : DType::kF32))
-    throw Error(ErrorKind::kBadInput, fmt::format("bernoulli_: probabilities are {}; the kernel takes float64 for a float64 "
-                                                  "output and float32 for all others", name_of(p_dtype)));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("bernoulli_: probabilities are {}; the kernel takes float64 for a float64 "
+                            "output and float32 for all others",
+                            name_of(p_dtype)));
   if (f.n > 0) {
     const auto& body = SO_BODY(random_body);
     const std::int64_t threads = (f.n + 3) / 4;  // one thread, one block of words, four elements side by side
@@ -235,7 +262,9 @@ std::uint64_t bernoulli_tensor(const Stream& s, const Fill& f, DType p_dtype, co
         const int n = static_cast<int>(std::min<std::int64_t>(count * 4, f.n - first));
         for (int i = 0; i < n; ++i)
           u[i] = (p_dtype == DType::kF64 ? static_cast<double>(u[i]) <= static_cast<const double*>(p)[first + i]
-                                         : u[i] <= static_cast<const float*>(p)[first + i]) ? 1.0f : 0.0f;
+                                         : u[i] <= static_cast<const float*>(p)[first + i])
+                     ? 1.0f
+                     : 0.0f;
         store(s, f, first, u, n);
       }
     });
@@ -248,13 +277,25 @@ namespace {
 // Keeps an integer as the element type would: modulo its width, floats rounded.
 void put_integer(const Stream& s, const Fill& f, std::int64_t i, std::int64_t v) {
   switch (f.dtype) {
-    case DType::kI64: static_cast<std::int64_t*>(f.out)[i] = v; return;
-    case DType::kI32: static_cast<std::int32_t*>(f.out)[i] = static_cast<std::int32_t>(v); return;
-    case DType::kI16: static_cast<std::int16_t*>(f.out)[i] = static_cast<std::int16_t>(v); return;
+    case DType::kI64:
+      static_cast<std::int64_t*>(f.out)[i] = v;
+      return;
+    case DType::kI32:
+      static_cast<std::int32_t*>(f.out)[i] = static_cast<std::int32_t>(v);
+      return;
+    case DType::kI16:
+      static_cast<std::int16_t*>(f.out)[i] = static_cast<std::int16_t>(v);
+      return;
     case DType::kI8:
-    case DType::kU8: static_cast<std::uint8_t*>(f.out)[i] = static_cast<std::uint8_t>(v); return;
-    case DType::kBool: static_cast<std::uint8_t*>(f.out)[i] = v != 0; return;
-    case DType::kF64: static_cast<double*>(f.out)[i] = static_cast<double>(v); return;
+    case DType::kU8:
+      static_cast<std::uint8_t*>(f.out)[i] = static_cast<std::uint8_t>(v);
+      return;
+    case DType::kBool:
+      static_cast<std::uint8_t*>(f.out)[i] = v != 0;
+      return;
+    case DType::kF64:
+      static_cast<double*>(f.out)[i] = static_cast<double>(v);
+      return;
     default: {
       const float x = static_cast<float>(v);
       store(s, f, i, &x, 1);
@@ -282,22 +323,43 @@ std::uint64_t random_full(const Stream& s, const Fill& f) {
   const auto digits = [](int bits) { return (std::uint64_t{1} << bits) + 1; };
   std::uint64_t range = 0;
   switch (f.dtype) {
-    case DType::kI64: range = std::uint64_t{1} << 63; break;
-    case DType::kF64: range = digits(53); break;
-    case DType::kI32: range = std::uint64_t{1} << 31; break;
-    case DType::kI16: range = std::uint64_t{1} << 15; break;
-    case DType::kI8: range = 128; break;
-    case DType::kU8: range = 256; break;
-    case DType::kBool: range = 2; break;
-    case DType::kF32: range = digits(24); break;
-    case DType::kF16: range = digits(11); break;
-    case DType::kBF16: range = digits(8); break;
+    case DType::kI64:
+      range = std::uint64_t{1} << 63;
+      break;
+    case DType::kF64:
+      range = digits(53);
+      break;
+    case DType::kI32:
+      range = std::uint64_t{1} << 31;
+      break;
+    case DType::kI16:
+      range = std::uint64_t{1} << 15;
+      break;
+    case DType::kI8:
+      range = 128;
+      break;
+    case DType::kU8:
+      range = 256;
+      break;
+    case DType::kBool:
+      range = 2;
+      break;
+    case DType::kF32:
+      range = digits(24);
+      break;
+    case DType::kF16:
+      range = digits(11);
+      break;
+    case DType::kBF16:
+      range = digits(8);
+      break;
   }
   if (f.dtype == DType::kI64 || f.dtype == DType::kF64)
     return fill_pairs(s, f.n, [&](std::int64_t i, std::uint32_t x, std::uint32_t y) {
       put_integer(s, f, i, static_cast<std::int64_t>((static_cast<std::uint64_t>(x) << 32 | y) % range));
     });
-  return fill_words(s, f.n, [&](std::int64_t i, std::uint32_t w) { put_integer(s, f, i, static_cast<std::int64_t>(w % range)); });
+  return fill_words(
+      s, f.n, [&](std::int64_t i, std::uint32_t w) { put_integer(s, f, i, static_cast<std::int64_t>(w % range)); });
 }
 
 }  // namespace step_oracle::random

@@ -1,6 +1,6 @@
 // Random fills and dropout.
 //
-// Shapes    n elements in memory order of the output (the caller permutes: TensorIterator's order, not the logical one).
+// Shapes    n elements in memory order of the output (the order of TensorIterator, not the logical one).
 // Types     float32, float64, bfloat16, float16 where Params names a DType; integers for random_; uint8 masks (bool).
 // Order     which thread draws which element depends on the card's multiprocessors and resident threads (Grid): element
 //           numbering as distribution_elementwise_grid_stride_kernel and fused_dropout_kernel[_vec].
@@ -57,12 +57,12 @@ std::uint64_t randperm(const Stream& stream, const Fill& fill);
 // of x, out and mask allows: 16 bytes / element size at most, halved until it divides n (dropout_vector below).
 struct Dropout {
   std::int64_t n;
-  DType dtype;        // kF32, kF16, kBF16
+  DType dtype;  // kF32, kF16, kBF16
   const void* x;
   void* out;
   std::uint8_t* mask;
   double p;
-  int vector;         // 1, 2, 4 or 8
+  int vector;  // 1, 2, 4 or 8
 };
 std::uint64_t dropout(const Stream& stream, const Dropout& params);
 int dropout_vector(DType dtype, std::int64_t n, bool aligned = true);
@@ -73,7 +73,7 @@ struct DropoutBackward {
   const void* grad;
   const std::uint8_t* mask;
   void* out;
-  double scale;       // 1 / (1 - p) in double; rounded to float here
+  double scale;  // 1 / (1 - p) in double; rounded to float here
 };
 void dropout_backward(const DropoutBackward& params, int compute_capability = 80);
 
@@ -82,7 +82,8 @@ namespace ref {
 std::uint64_t uniform(const Stream& stream, std::int64_t n, float* out, double from, double to);
 std::uint64_t normal(const Stream& stream, std::int64_t n, float* out, double mean, double std);
 std::uint64_t exponential(const Stream& stream, std::int64_t n, float* out, double lambda);
-std::uint64_t random_from_to(const Stream& stream, std::int64_t n, std::int64_t* out, std::uint64_t range, std::int64_t base);
+std::uint64_t random_from_to(const Stream& stream, std::int64_t n, std::int64_t* out, std::uint64_t range,
+                             std::int64_t base);
 std::uint64_t dropout(const Stream& stream, const Dropout& params);
 }  // namespace ref
 

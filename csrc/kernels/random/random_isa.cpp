@@ -78,7 +78,7 @@ void dropout_backward(const float* __restrict grad, const std::uint8_t* __restri
 }  // namespace
 
 extern const RandomBody random_body;
-const RandomBody random_body = {&words,      &uniforms,     &uniforms_by_thread, &normals,    &affine,  &uniform_range,
-                                &exponentials, &fast_exps, &geometrics,         &cauchys,    &below,   &to_bf16,
-                                &to_fp16,    &dropout,      &dropout_backward};
+const RandomBody random_body = {&words,        &uniforms,  &uniforms_by_thread, &normals, &affine, &uniform_range,
+                                &exponentials, &fast_exps, &geometrics,         &cauchys, &below,  &to_bf16,
+                                &to_fp16,      &dropout,   &dropout_backward};
 SO_ISA_END

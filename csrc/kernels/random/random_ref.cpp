@@ -108,15 +108,22 @@ std::uint64_t exponential(const Stream& s, std::int64_t n, float* out, double la
   });
 }
 
-std::uint64_t random_from_to(const Stream& s, std::int64_t n, std::int64_t* out, std::uint64_t range, std::int64_t base) {
+std::uint64_t random_from_to(const Stream& s, std::int64_t n, std::int64_t* out, std::uint64_t range,
+                             std::int64_t base) {
   const auto put = [&](std::int64_t i, std::uint64_t val) {
     out[i] = static_cast<std::int64_t>(val % range + static_cast<std::uint64_t>(base));
   };
-  if (range < std::uint64_t{1} << 28) return grid_stride<4>(s, n, [](Curand& state) { return state.curand4(); }, put);
-  return grid_stride<2>(s, n, [](Curand& state) {
-    const auto w = state.curand4();
-    return std::array<std::uint64_t, 2>{static_cast<std::uint64_t>(w[0]) << 32 | w[1], static_cast<std::uint64_t>(w[2]) << 32 | w[3]};
-  }, put);
+  if (range < std::uint64_t{1} << 28)
+    return grid_stride<4>(
+        s, n, [](Curand& state) { return state.curand4(); }, put);
+  return grid_stride<2>(
+      s, n,
+      [](Curand& state) {
+        const auto w = state.curand4();
+        return std::array<std::uint64_t, 2>{static_cast<std::uint64_t>(w[0]) << 32 | w[1],
+                                            static_cast<std::uint64_t>(w[2]) << 32 | w[3]};
+      },
+      put);
 }
 
 // fused_dropout_kernel_vec (vectors of 8, 4 and 2) and fused_dropout_kernel.

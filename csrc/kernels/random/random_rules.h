@@ -20,9 +20,8 @@ namespace draw {
 // log_miss = __logf(1 + -p).
 [[gnu::always_inline]] inline float geometric_of(float u, float log_miss) {
   const float q = fast_log(u) / log_miss;
-  // ceil: up to the integer above, exactly; large values are whole already
-  const float t = q < 0x1p23f && q > -0x1p23f ? static_cast<float>(static_cast<std::int32_t>(q < 0x1p23f && q > -0x1p23f ? q : 0.0f)) : q;
-  return canonical(t < q ? t + 1.0f : t);
+  const float t = libdevice::truncate(q);
+  return canonical(t < q ? t + 1.0f : t);  // the integer above
 }
 // __tanf is sin.approx times the reciprocal of cos.approx.
 [[gnu::always_inline]] inline float cauchy_of(float u, float median, float sigma) {

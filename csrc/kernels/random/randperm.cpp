@@ -70,19 +70,23 @@ std::vector<std::int64_t> permutation(Stream s, std::int64_t n, int bits, DType 
 std::uint64_t randperm(const Stream& s, const Fill& f) {
   if (f.n < 0) throw Error(ErrorKind::kBadInput, fmt::format("randperm: n is {}; it must not be negative", f.n));
   if (f.dtype != DType::kI64 && f.dtype != DType::kI32)
-    throw Error(ErrorKind::kUnsupported, fmt::format("randperm of {} is not modelled; use int64 or int32", name_of(f.dtype)));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("randperm of {} is not modelled; use int64 or int32", name_of(f.dtype)));
   if (f.n == 0) return 0;
   // Key bits for which two equal keys have a probability of at most 0.1 [src Randperm.cu @2.13]
   const double nd = static_cast<double>(f.n);
   const int bits = std::min(64, static_cast<int>(std::ceil(std::log2(nd - (6 * nd * nd + 1) / (std::log(0.9) * 12)))));
-  if (bits > 63) throw Error(ErrorKind::kUnsupported, fmt::format("randperm({}) needs 64-bit masks; ask for fewer", f.n));
+  if (bits > 63)
+    throw Error(ErrorKind::kUnsupported, fmt::format("randperm({}) needs 64-bit masks; ask for fewer", f.n));
   std::uint64_t advance = 0;
-  const std::vector<std::int64_t> p = bits <= 32
-      ? permutation<std::int32_t, std::uint32_t>(s, f.n, bits, DType::kI32, &advance)
-      : permutation<std::int64_t, std::uint64_t>(s, f.n, bits, DType::kI64, &advance);
+  const std::vector<std::int64_t> p =
+      bits <= 32 ? permutation<std::int32_t, std::uint32_t>(s, f.n, bits, DType::kI32, &advance)
+                 : permutation<std::int64_t, std::uint64_t>(s, f.n, bits, DType::kI64, &advance);
   for (std::int64_t i = 0; i < f.n; ++i) {
-    if (f.dtype == DType::kI64) static_cast<std::int64_t*>(f.out)[i] = p[static_cast<std::size_t>(i)];
-    else static_cast<std::int32_t*>(f.out)[i] = static_cast<std::int32_t>(p[static_cast<std::size_t>(i)]);
+    if (f.dtype == DType::kI64)
+      static_cast<std::int64_t*>(f.out)[i] = p[static_cast<std::size_t>(i)];
+    else
+      static_cast<std::int32_t*>(f.out)[i] = static_cast<std::int32_t>(p[static_cast<std::size_t>(i)]);
   }
   return advance;
 }

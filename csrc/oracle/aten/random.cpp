@@ -5,6 +5,8 @@
 #ifndef AT_PER_OPERATOR_HEADERS
 #define AT_PER_OPERATOR_HEADERS
 #endif
+#include "csrc/kernels/random/random.h"
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/DistributionTemplates.h>
@@ -19,7 +21,6 @@
 #include <mutex>
 #include <vector>
 
-#include "csrc/kernels/random/random.h"
 #include "csrc/oracle/aten/adapter.h"
 
 namespace step_oracle::aten {
@@ -35,7 +36,8 @@ void with_stream(const OptGenerator& generator, Run&& run) {
   std::lock_guard lock(mutex);
   const device::Philox start = take_philox(generator, 0);
   const Card& card = current_card();
-  const std::uint64_t advance = run(random::Stream{start.seed, start.offset, card.sms, card.threads_per_sm, card.compute_capability()});
+  const std::uint64_t advance =
+      run(random::Stream{start.seed, start.offset, card.sms, card.threads_per_sm, card.compute_capability()});
   take_philox(generator, advance);
 }
 
@@ -54,15 +56,20 @@ void fill(at::TensorIteratorBase& iter, std::string_view op, const OptGenerator&
   const std::int64_t n = iter.numel(), size = static_cast<std::int64_t>(size_of(dtype));
   if (n == 0) return;
   if (iter.is_contiguous()) {
-    with_stream(generator, [&](const random::Stream& s) { return kernel(s, random::Fill{n, dtype, iter.data_ptr(0)}); });
+    with_stream(generator, [&](const random::Stream& s) {
+      return kernel(s, random::Fill{n, dtype, iter.data_ptr(0)});
+    });
     return;
   }
   std::vector<char> dense(static_cast<std::size_t>(n * size));
   with_stream(generator, [&](const random::Stream& s) { return kernel(s, random::Fill{n, dtype, dense.data()}); });
   const char* from = dense.data();
-  iter.serial_for_each([&](char** data, const std::int64_t* stride, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i, from += size) std::memcpy(data[0] + i * stride[0], from, static_cast<std::size_t>(size));
-  }, {0, n});
+  iter.serial_for_each(
+      [&](char** data, const std::int64_t* stride, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i, from += size)
+          std::memcpy(data[0] + i * stride[0], from, static_cast<std::size_t>(size));
+      },
+      {0, n});
 }
 
 // What torch's templates call: one struct a distribution.
@@ -124,9 +131,11 @@ struct Bernoulli {
     at::TensorIterator iter = at::TensorIterator::borrowing_nullary_op(self);
     fill(iter, "bernoulli_", g, [&](const auto& s, const auto& f) { return random::bernoulli(s, f, p); });
   }
-  // The kernel of a tensor of probabilities walks both tensors in an order of its own: both dense and alike are modelled.
+  // The kernel of a tensor of probabilities walks both tensors in an order of its own: both dense and alike are
+  // modelled.
   void operator()(const at::Tensor& self, const at::Tensor& p_, OptGenerator g) {
-    TORCH_CHECK(at::isFloatingType(p_.scalar_type()), "expected probabilities tensor to have floating type, got ", p_.scalar_type());
+    TORCH_CHECK(at::isFloatingType(p_.scalar_type()), "expected probabilities tensor to have floating type, got ",
+                p_.scalar_type());
     const at::Tensor typed = p_.to(self.options().dtype(self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat));
     const at::Tensor p = at::expand_inplace(self, typed)->contiguous();
     if (!self.is_contiguous())
@@ -134,7 +143,8 @@ struct Bernoulli {
              "Fill a contiguous tensor and copy it");
     const DType dtype = dtype_of(self, "bernoulli_");
     with_stream(g, [&](const random::Stream& s) {
-      return random::bernoulli_tensor(s, {self.numel(), dtype, self.mutable_data_ptr()}, dtype_of(p, "bernoulli_"), p.const_data_ptr());
+      return random::bernoulli_tensor(s, {self.numel(), dtype, self.mutable_data_ptr()}, dtype_of(p, "bernoulli_"),
+                                      p.const_data_ptr());
     });
   }
 };
@@ -190,7 +200,9 @@ at::Tensor& random_(at::Tensor& self, OptGenerator g) {
 at::Tensor& random_from(at::Tensor& self, std::int64_t from, std::optional<std::int64_t> to, OptGenerator g) {
   return templates::random_from_to_impl<RandomFromTo, void>(self, from, to, std::move(g));
 }
-at::Tensor& random_to(at::Tensor& self, std::int64_t to, OptGenerator g) { return random_from(self, 0, to, std::move(g)); }
+at::Tensor& random_to(at::Tensor& self, std::int64_t to, OptGenerator g) {
+  return random_from(self, 0, to, std::move(g));
+}
 
 at::Tensor& randperm_out(std::int64_t n, OptGenerator g, at::Tensor& out) {
   TORCH_CHECK(n >= 0, "n must be non-negative, got", n);
@@ -202,9 +214,11 @@ at::Tensor& randperm_out(std::int64_t n, OptGenerator g, at::Tensor& out) {
   return out;
 }
 
-at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t samples, bool replacement, OptGenerator g, at::Tensor& out) {
+at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t samples, bool replacement, OptGenerator g,
+                            at::Tensor& out) {
   if (replacement && samples != 1)
-    refuse("multinomial", fmt::format("of {} samples with replacement walks a cumulative sum that is not modelled", samples),
+    refuse("multinomial",
+           fmt::format("of {} samples with replacement walks a cumulative sum that is not modelled", samples),
            "Draw one sample at a time, or without replacement");
   return at::native::multinomial_out(self, samples, replacement, std::move(g), out);
 }
@@ -214,11 +228,14 @@ at::Tensor multinomial(const at::Tensor& self, std::int64_t samples, bool replac
   return out;
 }
 
-bool aligned(const at::Tensor& t, std::int64_t bytes) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()) % static_cast<std::uintptr_t>(bytes) == 0; }
+bool aligned(const at::Tensor& t, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()) % static_cast<std::uintptr_t>(bytes) == 0;
+}
 
 // [src Dropout.cu get_vector_size @2.13]: the widest that all alignments allow, halved until nothing is left over.
 int vector_size(const at::Tensor& x, const at::Tensor& y, const at::Tensor& mask, DType dtype) {
-  if (!x.is_non_overlapping_and_dense() || !y.is_non_overlapping_and_dense() || !mask.is_non_overlapping_and_dense()) return 1;
+  if (!x.is_non_overlapping_and_dense() || !y.is_non_overlapping_and_dense() || !mask.is_non_overlapping_and_dense())
+    return 1;
   const std::int64_t size = static_cast<std::int64_t>(size_of(dtype));
   int v = static_cast<int>(16 / size);
   while (v > 1 && !(aligned(x, v * size) && aligned(y, v * size) && aligned(mask, v))) v /= 2;
@@ -241,7 +258,9 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& self, double
   const at::Tensor y = by_memory ? out : at::empty(self.sizes(), self.options());
   const at::Tensor m = by_memory ? mask : at::empty(self.sizes(), as_mask);
   with_stream(std::nullopt, [&](const random::Stream& s) {
-    random::Dropout d{x.numel(), dtype, x.const_data_ptr(), y.mutable_data_ptr(), static_cast<std::uint8_t*>(m.mutable_data_ptr()), p, vector};
+    random::Dropout d{
+        x.numel(), dtype, x.const_data_ptr(), y.mutable_data_ptr(), static_cast<std::uint8_t*>(m.mutable_data_ptr()),
+        p,         vector};
     return random::dropout(s, d);
   });
   if (!by_memory) {
@@ -254,7 +273,8 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& self, double
 at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be Bool Scalar Type", mask.scalar_type());
   at::Tensor out = at::empty_like(grad, grad.suggest_memory_format());
-  const bool alike = grad.is_non_overlapping_and_dense() && grad.strides() == mask.strides() && grad.strides() == out.strides();
+  const bool alike =
+      grad.is_non_overlapping_and_dense() && grad.strides() == mask.strides() && grad.strides() == out.strides();
   const at::Tensor g = alike ? grad : grad.contiguous(), m = alike ? mask : mask.contiguous();
   const at::Tensor y = alike ? out : at::empty(grad.sizes(), grad.options());
   random::dropout_backward({grad.numel(), dtype_of(grad, "native_dropout_backward"), g.const_data_ptr(),
