@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -231,4 +230,3 @@ def test_the_sum_as_this_release_adds_it() -> None:
     """The record a-sum-randn-65536 with 2.13's order of lanes, by an independent model of the reduction."""
     step_oracle.set_card("t4")
     assert sum_of_normals()[1] == "0x4322209a"
-    assert math.isclose(sum_of_normals()[0], 162.1273193359375, rel_tol=1e-6)

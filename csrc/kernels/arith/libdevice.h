@@ -4,7 +4,7 @@
 // Order     as written; every operation rounds once to nearest even, fma(...) once.
 // NaN       0x7fffffff from every function: callers need no canonical() of their own for the result.
 // Source    libdevice.10.bc of CUDA 13.0 [src libdevice.10.bc@13.0 __nv_<name>]: constants and steps, written anew.
-// Evidence  docs/evidence.md, rows arith/libdevice.*: vendor code, all 2^32 inputs of each unary function.
+// Evidence  docs/evidence.md, row arith expf ..: vendor code.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -73,9 +73,11 @@ std::uint64_t randperm(const Stream& s, const Fill& f) {
     throw Error(ErrorKind::kUnsupported,
                 fmt::format("randperm of {} is not modelled; use int64 or int32", name_of(f.dtype)));
   if (f.n == 0) return 0;
-  // Key bits for which two equal keys have a probability of at most 0.1 [src Randperm.cu @2.13]
-  const double nd = static_cast<double>(f.n);
-  const int bits = std::min(64, static_cast<int>(std::ceil(std::log2(nd - (6 * nd * nd + 1) / (std::log(0.9) * 12)))));
+  // Key bits for which two equal keys have a probability of at most 0.1: the logarithm to base 2, upwards, of
+  // n - (6 n^2 + 1) / (12 log 0.9) [src Randperm.cu @2.13].
+  const double nd = static_cast<double>(f.n), keys = nd - (6 * nd * nd + 1) / -0x1.43aae18c7b105p+0;
+  int bits = 0;
+  for (double power = 1.0; power < keys; power *= 2.0) ++bits;
   if (bits > 63)
     throw Error(ErrorKind::kUnsupported, fmt::format("randperm({}) needs 64-bit masks; ask for fewer", f.n));
   std::uint64_t advance = 0;
