@@ -1,3 +1,5 @@
+#include "csrc/kernels/indexing/indexing.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -7,7 +9,6 @@
 
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/core/error.h"
-#include "csrc/kernels/indexing/indexing.h"
 #include "tests/support/same_bytes.h"
 #include "tests/support/vectors.h"
 
@@ -38,7 +39,9 @@ TEST(IndexingVectors, EmbeddingBackward) {
     both([&](bool ref) {
       SCOPED_TRACE(name + (ref ? " ref" : " body"));
       std::vector<std::uint8_t> got(want.bytes.size(), 1);
-      const indexing::EmbeddingParams p{dtype_of(want), DType::kI64, n, width, rows, padding, false, file.in("grad").bytes.data(), indices_of(file), got.data()};
+      const indexing::EmbeddingParams p{
+          dtype_of(want),   DType::kI64, n, width, rows, padding, false, file.in("grad").bytes.data(),
+          indices_of(file), got.data()};
       ref ? indexing::ref::embedding_backward(p) : indexing::embedding_backward(p);
       EXPECT_SAME_BYTES(want.bytes.data(), got.data(), static_cast<std::int64_t>(got.size()));
     });
@@ -58,7 +61,13 @@ TEST(IndexingVectors, IndexPutAccumulate) {
     both([&](bool ref) {
       SCOPED_TRACE(name + (ref ? " ref" : " body"));
       auto got = file.in("dest").bytes;
-      const indexing::AccumulateParams p{dtype_of(want), n, width, rows, static_cast<const std::int64_t*>(indices_of(file)), file.in("grad").bytes.data(), got.data()};
+      const indexing::AccumulateParams p{dtype_of(want),
+                                         n,
+                                         width,
+                                         rows,
+                                         static_cast<const std::int64_t*>(indices_of(file)),
+                                         file.in("grad").bytes.data(),
+                                         got.data()};
       ref ? indexing::ref::accumulate(p) : indexing::accumulate(p);
       EXPECT_SAME_BYTES(want.bytes.data(), got.data(), static_cast<std::int64_t>(got.size()));
     });
@@ -92,7 +101,8 @@ TEST(Indexing, BodyEqualsDefinition) {
           const auto grad = random_elements(type, n * width, rng), dest = random_elements(type, rows * width, rng);
           for (const bool scale : {false, true}) {
             std::vector<std::uint8_t> want(dest.size()), got(dest.size(), 1);
-            indexing::EmbeddingParams p{type, DType::kI64, n, width, rows, 2, scale, grad.data(), index.data(), want.data()};
+            indexing::EmbeddingParams p{type, DType::kI64, n,           width,        rows,
+                                        2,    scale,       grad.data(), index.data(), want.data()};
             indexing::ref::embedding_backward(p);
             p.out = got.data();
             test::for_each_isa_and_threads([&] {

@@ -1,3 +1,5 @@
+#include "csrc/kernels/loss/loss.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -7,7 +9,6 @@
 
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/core/error.h"
-#include "csrc/kernels/loss/loss.h"
 #include "tests/support/same_bytes.h"
 #include "tests/support/vectors.h"
 
@@ -35,18 +36,31 @@ TEST(LossVectors, NllForwardAndBackward) {
       if (name.find("_bwd_") != std::string::npos) {
         const auto& want = file.out("grad_input", "sm_90");
         std::vector<std::uint8_t> got(want.bytes.size());
-        const loss::NllBackwardParams p{dtype_of(want), DType::kI64, Reduction::kMean, rows, classes, file.in("grad_output").bytes.data(), 0,
-                                        target, nullptr, -100, file.in("total_weight").bytes.data(), got.data()};
+        const loss::NllBackwardParams p{dtype_of(want),
+                                        DType::kI64,
+                                        Reduction::kMean,
+                                        rows,
+                                        classes,
+                                        file.in("grad_output").bytes.data(),
+                                        0,
+                                        target,
+                                        nullptr,
+                                        -100,
+                                        file.in("total_weight").bytes.data(),
+                                        got.data()};
         ref ? loss::ref::nll_backward(p) : loss::nll_backward(p);
         EXPECT_SAME_BYTES(want.bytes.data(), got.data(), static_cast<std::int64_t>(got.size()));
       } else {
         const auto &want = file.out("loss", "sm_90"), &weight = file.out("total_weight", "sm_90");
         std::uint32_t value = 0, total = 0;
-        const loss::NllParams p{dtype_of(want), DType::kI64, Reduction::kMean, false, rows, classes, classes, 1, file.in("x").bytes.data(),
-                                target, nullptr, -100, &value, &total};
+        const loss::NllParams p{dtype_of(want), DType::kI64, Reduction::kMean,          false,  rows,    classes,
+                                classes,        1,           file.in("x").bytes.data(), target, nullptr, -100,
+                                &value,         &total};
         ref ? loss::ref::nll_forward(p) : loss::nll_forward(p);
-        EXPECT_SAME_BYTES(want.bytes.data(), reinterpret_cast<std::uint8_t*>(&value), static_cast<std::int64_t>(want.bytes.size()));
-        EXPECT_SAME_BYTES(weight.bytes.data(), reinterpret_cast<std::uint8_t*>(&total), static_cast<std::int64_t>(weight.bytes.size()));
+        EXPECT_SAME_BYTES(want.bytes.data(), reinterpret_cast<std::uint8_t*>(&value),
+                          static_cast<std::int64_t>(want.bytes.size()));
+        EXPECT_SAME_BYTES(weight.bytes.data(), reinterpret_cast<std::uint8_t*>(&total),
+                          static_cast<std::int64_t>(weight.bytes.size()));
       }
     });
     ++cases;
@@ -76,16 +90,31 @@ TEST(Loss, BodyEqualsDefinition) {
           for (const bool weighted : {false, true})
             for (const bool vector : {false, true}) {
               if (vector && rows != 1) continue;
-              const auto x = random_elements(type, rows * classes, rng), w = random_elements(type, classes, rng), g = random_elements(type, rows, rng);
+              const auto x = random_elements(type, rows * classes, rng), w = random_elements(type, classes, rng),
+                         g = random_elements(type, rows, rng);
               std::vector<std::int64_t> target(static_cast<std::size_t>(rows));
               for (auto& t : target) t = rng() % 10 == 0 ? -100 : static_cast<std::int64_t>(rng()) % classes;
               const std::size_t size = size_of(type), n = r == Reduction::kNone ? static_cast<std::size_t>(rows) : 1;
               std::vector<std::uint8_t> want(n * size), got(n * size), tw(size), tg(size);
-              loss::NllParams p{type, DType::kI64, r, vector, rows, classes, classes, 1, x.data(), target.data(), weighted ? w.data() : nullptr, -100, want.data(), tw.data()};
+              loss::NllParams p{type,
+                                DType::kI64,
+                                r,
+                                vector,
+                                rows,
+                                classes,
+                                classes,
+                                1,
+                                x.data(),
+                                target.data(),
+                                weighted ? w.data() : nullptr,
+                                -100,
+                                want.data(),
+                                tw.data()};
               loss::ref::nll_forward(p);
               const auto cells = static_cast<std::size_t>(rows * classes) * size;
               std::vector<std::uint8_t> gw(cells), gg(cells, 1);
-              loss::NllBackwardParams b{type, DType::kI64, r, rows, classes, g.data(), 1, target.data(), p.weight, -100, g.data(), gw.data()};
+              loss::NllBackwardParams b{type, DType::kI64,   r,        rows, classes,  g.data(),
+                                        1,    target.data(), p.weight, -100, g.data(), gw.data()};
               loss::ref::nll_backward(b);
               p.loss = got.data();
               p.total_weight = tg.data();
@@ -104,13 +133,14 @@ TEST(Loss, BodyEqualsDefinition) {
 
 TEST(Loss, ThreadsAndBadTargets) {
   EXPECT_EQ(loss::nll_threads(1), 32);
-  EXPECT_EQ(loss::nll_threads(16 * 45), 32);    // log2(45) = 5.49
-  EXPECT_EQ(loss::nll_threads(16 * 46), 64);    // log2(46) = 5.52
+  EXPECT_EQ(loss::nll_threads(16 * 45), 32);  // log2(45) = 5.49
+  EXPECT_EQ(loss::nll_threads(16 * 46), 64);  // log2(46) = 5.52
   EXPECT_EQ(loss::nll_threads(16 * 64), 64);
   EXPECT_EQ(loss::nll_threads(1 << 20), 1024);
   float x[2] = {-1, -2}, out = 0, weight = 0;
   std::int64_t target = 2;
-  const loss::NllParams p{DType::kF32, DType::kI64, Reduction::kMean, false, 1, 2, 2, 1, x, &target, nullptr, -100, &out, &weight};
+  const loss::NllParams p{DType::kF32, DType::kI64, Reduction::kMean, false,   1,    2,    2,
+                          1,           x,           &target,          nullptr, -100, &out, &weight};
   EXPECT_THROW(loss::nll_forward(p), Error);
 }
 

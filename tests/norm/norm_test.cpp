@@ -1,3 +1,5 @@
+#include "csrc/kernels/norm/norm.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -7,7 +9,6 @@
 
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/core/error.h"
-#include "csrc/kernels/norm/norm.h"
 #include "tests/support/same_bytes.h"
 #include "tests/support/vectors.h"
 
@@ -36,7 +37,8 @@ struct File {
 
 TEST(NormVectors, Forward) {
   int cases = 0;
-  for (const std::string prefix : {"layer_norm_f32.", "layer_norm_bf16.", "layer_norm_rowwise_", "rms_norm_f32.", "rms_norm_bf16."})
+  for (const std::string prefix :
+       {"layer_norm_f32.", "layer_norm_bf16.", "layer_norm_rowwise_", "rms_norm_f32.", "rms_norm_bf16."})
     for (const auto& name : test::vector_names(prefix)) {
       const File f(name);
       const bool rms = prefix.rfind("rms", 0) == 0;
@@ -44,8 +46,21 @@ TEST(NormVectors, Forward) {
         SCOPED_TRACE(name + (ref ? " ref" : " body"));
         Bytes y(f.want("y").size());
         std::vector<float> mean(static_cast<std::size_t>(f.rows)), rstd(mean);
-        norm::ForwardParams p{rms, dtype_of(f.file.in("x")), f.rows, f.width, rms ? 1e-6 : 1e-5, f.in("x"), f.in("gamma"),
-                              rms ? nullptr : f.in("beta"), y.data(), rms ? nullptr : mean.data(), rstd.data(), 0, 0, 0, 0};
+        norm::ForwardParams p{rms,
+                              dtype_of(f.file.in("x")),
+                              f.rows,
+                              f.width,
+                              rms ? 1e-6 : 1e-5,
+                              f.in("x"),
+                              f.in("gamma"),
+                              rms ? nullptr : f.in("beta"),
+                              y.data(),
+                              rms ? nullptr : mean.data(),
+                              rstd.data(),
+                              0,
+                              0,
+                              0,
+                              0};
         ref ? norm::ref::forward(p) : norm::forward(p);
         EXPECT_SAME_BYTES(f.want("y").data(), y.data(), static_cast<std::int64_t>(y.size()));
         EXPECT_SAME_BYTES(reinterpret_cast<const float*>(f.want("rstd").data()), rstd.data(), f.rows);
@@ -68,8 +83,20 @@ TEST(NormVectors, BackwardInput) {
       both([&](bool ref) {
         SCOPED_TRACE(name + (ref ? " ref" : " body"));
         Bytes dx(f.want("dx").size());
-        norm::BackwardParams p{rms, dtype_of(f.file.in("x")), f.rows, f.width, f.in("dy"), f.in("x"), rms ? nullptr : f.floats("mean"),
-                               f.floats("rstd"), f.in("gamma"), dx.data(), 0, 0, 0, 0};
+        norm::BackwardParams p{rms,
+                               dtype_of(f.file.in("x")),
+                               f.rows,
+                               f.width,
+                               f.in("dy"),
+                               f.in("x"),
+                               rms ? nullptr : f.floats("mean"),
+                               f.floats("rstd"),
+                               f.in("gamma"),
+                               dx.data(),
+                               0,
+                               0,
+                               0,
+                               0};
         ref ? norm::ref::backward_input(p) : norm::backward_input(p);
         EXPECT_SAME_BYTES(f.want("dx").data(), dx.data(), static_cast<std::int64_t>(dx.size()));
       });
@@ -86,8 +113,9 @@ TEST(NormVectors, Parameters) {
     both([&](bool ref) {
       SCOPED_TRACE(name + (ref ? " ref" : " body"));
       Bytes dg(f.want("dgamma").size()), db(dg.size());
-      norm::ParameterParams p{false, dtype_of(f.file.in("x")), f.rows, f.width, f.in("dy"), f.in("x"), f.floats("mean"), f.floats("rstd"),
-                              dg.data(), db.data(), 132};
+      norm::ParameterParams p{false,     dtype_of(f.file.in("x")), f.rows,           f.width,   f.in("dy"),
+                              f.in("x"), f.floats("mean"),         f.floats("rstd"), dg.data(), db.data(),
+                              132};
       ref ? norm::ref::backward_parameters(p) : norm::backward_parameters(p);
       EXPECT_SAME_BYTES(f.want("dgamma").data(), dg.data(), static_cast<std::int64_t>(dg.size()));
       EXPECT_SAME_BYTES(f.want("dbeta").data(), db.data(), static_cast<std::int64_t>(db.size()));
@@ -108,8 +136,10 @@ Bytes random_elements(DType type, std::int64_t n, bool special, std::mt19937& rn
     if (special && rng() % 100 == 0) x = odd[rng() % 6];
     const std::uint32_t u = bits_of(x);
     const auto h = static_cast<std::uint16_t>(u >> 16);
-    if (type == DType::kF32) std::memcpy(out.data() + 4 * i, &u, 4);
-    else std::memcpy(out.data() + 2 * i, &h, 2);
+    if (type == DType::kF32)
+      std::memcpy(out.data() + 4 * i, &u, 4);
+    else
+      std::memcpy(out.data() + 2 * i, &h, 2);
   }
   return out;
 }
@@ -123,7 +153,8 @@ TEST(Norm, BodyEqualsDefinition) {
       for (const DType type : {DType::kF32, DType::kBF16})
         for (const int form : {0, 1, 2, 3}) {
           if (rows > 1000 && (form || type == DType::kBF16)) continue;
-          SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(width) + (rms ? " rms" : "") + " form " + std::to_string(form));
+          SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(width) + (rms ? " rms" : "") + " form " +
+                       std::to_string(form));
           const std::int64_t n = rows * width;
           const bool special = type == DType::kF32 && form == 3;
           const Bytes x = random_elements(type, n, special, rng), dy = random_elements(type, n, special, rng);
@@ -134,7 +165,9 @@ TEST(Norm, BodyEqualsDefinition) {
           std::vector<float> mean(static_cast<std::size_t>(rows)), rstd(mean), mean2(mean), rstd2(mean);
           Bytes want(size), got(size);
           for (const std::uint64_t address : {0, 4}) {
-            norm::ForwardParams p{rms, type, rows, width, 1e-5, x.data(), g, b, want.data(), rms ? nullptr : mean.data(), rstd.data(), address, 0, 0, 0};
+            norm::ForwardParams p{rms,         type,    rows, width,       1e-5,
+                                  x.data(),    g,       b,    want.data(), rms ? nullptr : mean.data(),
+                                  rstd.data(), address, 0,    0,           0};
             norm::ref::forward(p);
             test::for_each_isa_and_threads([&] {
               norm::ForwardParams q = p;
@@ -147,14 +180,16 @@ TEST(Norm, BodyEqualsDefinition) {
               EXPECT_SAME_BYTES(mean.data(), mean2.data(), rms ? 0 : rows);
             });
           }
-          norm::BackwardParams back{rms, type, rows, width, dy.data(), x.data(), mean.data(), rstd.data(), g, want.data(), 0, 0, 0, 0};
+          norm::BackwardParams back{rms,         type, rows,        width, dy.data(), x.data(), mean.data(),
+                                    rstd.data(), g,    want.data(), 0,     0,         0,        0};
           norm::ref::backward_input(back);
           back.dx = got.data();
           test::for_each_isa_and_threads([&] {
             norm::backward_input(back);
             EXPECT_SAME_BYTES(want.data(), got.data(), static_cast<std::int64_t>(size));
           });
-          norm::ParameterParams par{rms, type, rows, width, dy.data(), x.data(), mean.data(), rstd.data(), nullptr, nullptr, 132};
+          norm::ParameterParams par{rms,         type,        rows,    width,   dy.data(), x.data(),
+                                    mean.data(), rstd.data(), nullptr, nullptr, 132};
           const auto cells = static_cast<std::size_t>(norm::parameter_blocks(par) * width) * size_of(type);
           Bytes dg(cells), db(cells), dg2(cells), db2(cells);
           par.dgamma = dg.data();
@@ -172,7 +207,9 @@ TEST(Norm, BodyEqualsDefinition) {
   std::printf("%d cases\n", cases);
   norm::ParameterParams large{false, DType::kF32, 70000, 5, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 132};
   EXPECT_EQ(norm::parameter_blocks(large), 2188);
-  EXPECT_THROW(norm::forward({false, DType::kI64, 1, 4, 1e-5, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0, 0, 0, 0}), Error);
+  EXPECT_THROW(
+      norm::forward({false, DType::kI64, 1, 4, 1e-5, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0, 0, 0, 0}),
+      Error);
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include "csrc/kernels/reduce/reduce.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -7,7 +9,6 @@
 
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/core/error.h"
-#include "csrc/kernels/reduce/reduce.h"
 #include "tests/support/same_bytes.h"
 #include "tests/support/vectors.h"
 
@@ -31,7 +32,8 @@ struct Memory {
 };
 
 // rows x cols, contiguous: "row" sums each row, "col" each column, "all" everything, as coalesced dimensions.
-reduce::Iterator iterator(const std::string& mode, std::int64_t rows, std::int64_t cols, std::int64_t in, std::int64_t out) {
+reduce::Iterator iterator(const std::string& mode, std::int64_t rows, std::int64_t cols, std::int64_t in,
+                          std::int64_t out) {
   reduce::Iterator it;
   if (mode == "all") {
     it.dims = it.reduced = 1;
@@ -104,7 +106,8 @@ TEST(ReduceVectors, Cumsum) {
     both([&](bool ref) {
       SCOPED_TRACE(name + (ref ? " ref" : " body"));
       std::vector<std::uint8_t> y(want.bytes.size());
-      const reduce::ScanParams p{dtype_of(x), dtype_of(x), inner ? rows : 1, inner ? cols : rows, inner ? 1 : cols, x.bytes.data(), y.data()};
+      const reduce::ScanParams p{dtype_of(x),      dtype_of(x),    inner ? rows : 1, inner ? cols : rows,
+                                 inner ? 1 : cols, x.bytes.data(), y.data()};
       ref ? reduce::ref::cumsum(p) : reduce::cumsum(p);
       EXPECT_SAME_BYTES(want.bytes.data(), y.data(), static_cast<std::int64_t>(y.size()));
     });
@@ -122,13 +125,13 @@ struct Case {
 };
 
 const std::vector<Case> kCases{
-    {"row", 1, 1, 0, 0, 132, 2048},      {"row", 5, 31, 0, 0, 132, 2048},     {"row", 3, 127, 0, 1, 132, 2048},
-    {"row", 7, 128, 0, 0, 132, 2048},    {"row", 7, 129, 0, 3, 108, 2048},    {"row", 2, 20001, 1, 1, 58, 1536},
-    {"row", 1, 70003, 0, 2, 58, 1536},   {"row", 33, 1030, 2, 0, 40, 1024},   {"row", 2, 300000, 0, 0, 132, 2048},
-    {"all", 300, 501, 0, 5, 132, 2048},  {"all", 1, 262144, 0, 0, 40, 1024},  {"all", 37, 3, 0, 7, 132, 2048},
-    {"col", 1, 7, 0, 0, 132, 2048},      {"col", 70, 33, 0, 0, 132, 2048},    {"col", 1000, 66, 2, 0, 132, 2048},
-    {"col", 9000, 8, 0, 0, 58, 1536},    {"col", 9000, 8, 0, 2, 58, 1536},    {"col", 515, 260, 4, 4, 132, 2048},
-    {"col", 20000, 3, 1, 0, 40, 1024},   {"col", 4, 1000, 0, 1, 132, 2048},
+    {"row", 1, 1, 0, 0, 132, 2048},     {"row", 5, 31, 0, 0, 132, 2048},    {"row", 3, 127, 0, 1, 132, 2048},
+    {"row", 7, 128, 0, 0, 132, 2048},   {"row", 7, 129, 0, 3, 108, 2048},   {"row", 2, 20001, 1, 1, 58, 1536},
+    {"row", 1, 70003, 0, 2, 58, 1536},  {"row", 33, 1030, 2, 0, 40, 1024},  {"row", 2, 300000, 0, 0, 132, 2048},
+    {"all", 300, 501, 0, 5, 132, 2048}, {"all", 1, 262144, 0, 0, 40, 1024}, {"all", 37, 3, 0, 7, 132, 2048},
+    {"col", 1, 7, 0, 0, 132, 2048},     {"col", 70, 33, 0, 0, 132, 2048},   {"col", 1000, 66, 2, 0, 132, 2048},
+    {"col", 9000, 8, 0, 0, 58, 1536},   {"col", 9000, 8, 0, 2, 58, 1536},   {"col", 515, 260, 4, 4, 132, 2048},
+    {"col", 20000, 3, 1, 0, 40, 1024},  {"col", 4, 1000, 0, 1, 132, 2048},
 };
 
 std::vector<std::uint8_t> random_elements(DType type, std::int64_t n, int special, std::mt19937& rng) {
@@ -144,9 +147,12 @@ std::vector<std::uint8_t> random_elements(DType type, std::int64_t n, int specia
     const double wide = x;
     const std::uint32_t bits = bits_of(x);
     const auto half = static_cast<std::uint16_t>(bits >> 16);
-    if (type == DType::kF32) std::memcpy(at, &bits, 4);
-    else if (type == DType::kF64) std::memcpy(at, &wide, 8);
-    else std::memcpy(at, &half, 2);
+    if (type == DType::kF32)
+      std::memcpy(at, &bits, 4);
+    else if (type == DType::kF64)
+      std::memcpy(at, &wide, 8);
+    else
+      std::memcpy(at, &half, 2);
   }
   return out;
 }
@@ -189,7 +195,8 @@ TEST(Reduce, BodyEqualsDefinition) {
                   Op::kNormNegInf, Op::kPowerSum2, Op::kVarMean, Op::kStd}) {
       const bool big = c.rows * c.cols > 100000;
       if (big && op != Op::kSum && op != Op::kNorm2 && op != Op::kVarMean) continue;
-      SCOPED_TRACE(std::string(c.mode) + " " + std::to_string(c.rows) + "x" + std::to_string(c.cols) + " op " + std::to_string(static_cast<int>(op)));
+      SCOPED_TRACE(std::string(c.mode) + " " + std::to_string(c.rows) + "x" + std::to_string(c.cols) + " op " +
+                   std::to_string(static_cast<int>(op)));
       for (int special : {0, 1, 2}) compare(op, DType::kF32, DType::kF32, c, special, rng), ++cases;
       if (big) continue;
       compare(op, DType::kBF16, DType::kBF16, c, 0, rng), ++cases;

@@ -1,3 +1,5 @@
+#include "csrc/kernels/softmax/softmax.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,7 +10,6 @@
 
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/core/error.h"
-#include "csrc/kernels/softmax/softmax.h"
 #include "tests/support/same_bytes.h"
 #include "tests/support/vectors.h"
 
@@ -38,7 +39,8 @@ TEST(SoftmaxVectors, All) {
         SCOPED_TRACE(name + (ref ? " ref" : " body"));
         if (back) {
           const auto &grad = file.in("grad"), &y = file.in("output");
-          const softmax::BackwardParams p{log, dtype_of(grad), dtype_of(want), rows, n, 1, grad.bytes.data(), y.bytes.data(), got.data(), 0, 0, 0};
+          const softmax::BackwardParams p{
+              log, dtype_of(grad), dtype_of(want), rows, n, 1, grad.bytes.data(), y.bytes.data(), got.data(), 0, 0, 0};
           ref ? softmax::ref::backward(p) : softmax::backward(p);
         } else {
           const auto& x = file.in("x");
@@ -58,9 +60,10 @@ struct Case {
   std::uint64_t address;  // elements
 };
 const std::vector<Case> kCases{
-    {3, 1, 1, 0},     {9, 2, 1, 0},    {5, 31, 1, 0},    {5, 33, 1, 1},    {4, 129, 1, 0},  {2, 1025, 1, 0},  {2, 2049, 1, 0},
-    {2, 4096, 1, 2},  {2, 9216, 1, 0}, {2, 9217, 1, 1},  {2, 12252, 1, 0}, {2, 12256, 1, 0}, {1, 12268, 1, 0}, {1, 12272, 1, 0},
-    {3, 24500, 1, 0}, {3, 20001, 1, 3}, {2, 7, 5, 0},    {2, 64, 3, 0},    {1, 100, 70, 0}, {2, 130, 64, 0},  {1, 3, 1500, 0},
+    {3, 1, 1, 0},     {9, 2, 1, 0},     {5, 31, 1, 0},    {5, 33, 1, 1},    {4, 129, 1, 0},   {2, 1025, 1, 0},
+    {2, 2049, 1, 0},  {2, 4096, 1, 2},  {2, 9216, 1, 0},  {2, 9217, 1, 1},  {2, 12252, 1, 0}, {2, 12256, 1, 0},
+    {1, 12268, 1, 0}, {1, 12272, 1, 0}, {3, 24500, 1, 0}, {3, 20001, 1, 3}, {2, 7, 5, 0},     {2, 64, 3, 0},
+    {1, 100, 70, 0},  {2, 130, 64, 0},  {1, 3, 1500, 0},
 };
 
 std::vector<float> random_values(std::int64_t n, bool special, std::mt19937& rng) {
@@ -78,9 +81,12 @@ std::vector<std::uint8_t> encoded(const std::vector<float>& v, DType type) {
   std::vector<std::uint8_t> out(v.size() * size_of(type));
   for (std::size_t i = 0; i < v.size(); ++i) {
     const std::uint32_t u = bits_of(v[i]);
-    const auto h = static_cast<std::uint16_t>(type == DType::kBF16 ? u >> 16 : (u >> 16 & 0x8000u) | 0x3000u | (u >> 13 & 0x7ffu));
-    if (type == DType::kF32) std::memcpy(out.data() + 4 * i, &u, 4);
-    else std::memcpy(out.data() + 2 * i, &h, 2);
+    const auto h =
+        static_cast<std::uint16_t>(type == DType::kBF16 ? u >> 16 : (u >> 16 & 0x8000u) | 0x3000u | (u >> 13 & 0x7ffu));
+    if (type == DType::kF32)
+      std::memcpy(out.data() + 4 * i, &u, 4);
+    else
+      std::memcpy(out.data() + 2 * i, &h, 2);
   }
   return out;
 }
@@ -90,10 +96,14 @@ TEST(Softmax, BodyEqualsDefinition) {
   int cases = 0;
   for (const Case& c : kCases)
     for (const bool log : {false, true})
-      for (const auto& [in, out] : {std::pair{DType::kF32, DType::kF32}, {DType::kBF16, DType::kBF16}, {DType::kF16, DType::kF16}, {DType::kBF16, DType::kF32}})
+      for (const auto& [in, out] : {std::pair{DType::kF32, DType::kF32},
+                                    {DType::kBF16, DType::kBF16},
+                                    {DType::kF16, DType::kF16},
+                                    {DType::kBF16, DType::kF32}})
         for (const bool special : {false, true}) {
           if (special && in != DType::kF32) continue;
-          SCOPED_TRACE(std::to_string(c.outer) + "x" + std::to_string(c.n) + "x" + std::to_string(c.inner) + (log ? " log" : ""));
+          SCOPED_TRACE(std::to_string(c.outer) + "x" + std::to_string(c.n) + "x" + std::to_string(c.inner) +
+                       (log ? " log" : ""));
           const std::int64_t n = c.outer * c.n * c.inner;
           const auto x = encoded(random_values(n, special, rng), in), g = encoded(random_values(n, special, rng), in);
           const std::uint64_t address = c.address * size_of(in);
@@ -127,7 +137,10 @@ TEST(Softmax, BodyEqualsDefinition) {
 TEST(Softmax, KernelByWidthAndAlignment) {
   using softmax::Kernel;
   softmax::Params p{false, DType::kF32, DType::kF32, 1, 0, 1, nullptr, nullptr, 0, 0};
-  const auto kernel = [&](std::int64_t n) { p.n = n; return softmax::plan_forward(p).kernel; };
+  const auto kernel = [&](std::int64_t n) {
+    p.n = n;
+    return softmax::plan_forward(p).kernel;
+  };
   EXPECT_EQ(kernel(2048), Kernel::kWarp);
   EXPECT_EQ(kernel(2049), Kernel::kRegister);
   EXPECT_EQ(kernel(9216), Kernel::kRegister);

@@ -2,7 +2,8 @@
 //
 // Shapes    see each function. Moves copy elements of any size byte for byte.
 // Types     moves: any; sums: float32, bfloat16, float16, accumulated in float32, and integers exactly.
-// Order     embedding_backward, at most 3072 indices: batches of 1024, chunks of 32 rows, equal indices of a chunk in row
+// Order     embedding_backward, at most 3072 indices: batches of 1024, chunks of 32 rows, equal indices of a chunk in
+// row
 //           order, then one addition to the table. More: stable sort, partial sums of 10 rows from 0, then the partials
 //           in order from 0. accumulate (index_put): stable sort by destination; slices wider than 32 one by one onto
 //           the destination, up to 32 from 0 then one addition, width 1 by 32 lanes, shuffle tree, the rest in order.
@@ -40,15 +41,15 @@ struct PointsParams {
   int dims;
   std::int64_t shape[kMaxDims];
   int itemsize;
-  bool put;                              // true: data[..] = values, in point order, the last of equal points wins
+  bool put;  // true: data[..] = values, in point order, the last of equal points wins
   void* data;
-  std::int64_t data_stride[kMaxDims];    // bytes; 0 where an index decides
+  std::int64_t data_stride[kMaxDims];  // bytes; 0 where an index decides
   void* values;
   std::int64_t values_stride[kMaxDims];  // bytes
   int indices;
   const std::int64_t* index[kMaxDims];
   std::int64_t index_stride[kMaxDims][kMaxDims];  // bytes, per index, per dimension
-  std::int64_t indexed_size[kMaxDims];   // of the data's dimension; negative indices count from its end if wrap
+  std::int64_t indexed_size[kMaxDims];    // of the data's dimension; negative indices count from its end if wrap
   std::int64_t indexed_stride[kMaxDims];  // bytes
   bool wrap;
 };
@@ -67,14 +68,14 @@ std::int64_t count_nonzero(const NonzeroParams& params);
 void list_nonzero(const NonzeroParams& params, std::int64_t* out, std::int64_t row_stride, std::int64_t col_stride);
 
 struct EmbeddingParams {
-  DType type;                 // of grad and out
-  DType index_type;           // int64 or int32
+  DType type;        // of grad and out
+  DType index_type;  // int64 or int32
   std::int64_t n, width, table_rows;
   std::int64_t padding_index;  // -1: none
   bool scale_by_frequency;
-  const void* grad;           // n x width, contiguous
-  const void* index;          // n, contiguous
-  void* out;                  // table_rows x width, contiguous; every element is written
+  const void* grad;   // n x width, contiguous
+  const void* index;  // n, contiguous
+  void* out;          // table_rows x width, contiguous; every element is written
 };
 // The variant that adds partial sums atomically would run on this card without deterministic algorithms.
 bool embedding_atomic_is_chosen(const EmbeddingParams& params, int sms);

@@ -15,7 +15,8 @@ constexpr std::int64_t kPartial = 10;  // [src EmbeddingBackwardKernel.cu NROWS_
 
 // Chunks of 32 rows: the first row's own value, the others in order; then onto the table.
 template <class T>
-void chunked(const EmbeddingParams& p, const Segments& s, std::int64_t segment, std::int64_t column, std::int64_t width, T* out) {
+void chunked(const EmbeddingParams& p, const Segments& s, std::int64_t segment, std::int64_t column, std::int64_t width,
+             T* out) {
   const std::int64_t end = s.starts[segment + 1];
   float sum[kTile];
   for (std::int64_t i = s.starts[segment]; i < end;) {
@@ -32,7 +33,8 @@ void chunked(const EmbeddingParams& p, const Segments& s, std::int64_t segment, 
 
 // Partial sums of 10 rows from 0, then the partial sums in order from 0.
 template <class T>
-void partial_sums(const EmbeddingParams& p, const Segments& s, std::int64_t segment, std::int64_t column, std::int64_t width, T* out) {
+void partial_sums(const EmbeddingParams& p, const Segments& s, std::int64_t segment, std::int64_t column,
+                  std::int64_t width, T* out) {
   const std::int64_t begin = s.starts[segment], end = s.starts[segment + 1];
   const float scale = p.scale_by_frequency ? 1.0f / static_cast<float>(end - begin) : 1.0f;
   float total[kTile], sum[kTile];
@@ -110,20 +112,37 @@ void accumulate_exact(const AccumulateParams& p, const Segments& s, std::int64_t
 }
 
 void embedding(const EmbeddingParams& p, const Segments& s, std::int64_t begin, std::int64_t end) {
-  if (p.type == DType::kF32) embedding_typed<float>(p, s, begin, end);
-  else if (p.type == DType::kBF16) embedding_typed<Bf16>(p, s, begin, end);
-  else embedding_typed<F16>(p, s, begin, end);
+  if (p.type == DType::kF32)
+    embedding_typed<float>(p, s, begin, end);
+  else if (p.type == DType::kBF16)
+    embedding_typed<Bf16>(p, s, begin, end);
+  else
+    embedding_typed<F16>(p, s, begin, end);
 }
 
 void accumulate(const AccumulateParams& p, const Segments& s, std::int64_t begin, std::int64_t end) {
   switch (p.type) {
-    case DType::kF32: accumulate_typed<float>(p, s, begin, end); break;
-    case DType::kBF16: accumulate_typed<Bf16>(p, s, begin, end); break;
-    case DType::kF16: accumulate_typed<F16>(p, s, begin, end); break;
-    case DType::kI64: accumulate_exact<std::uint64_t>(p, s, begin, end); break;
-    case DType::kI32: accumulate_exact<std::uint32_t>(p, s, begin, end); break;
-    case DType::kI16: accumulate_exact<std::uint16_t>(p, s, begin, end); break;
-    default: accumulate_exact<std::uint8_t>(p, s, begin, end); break;
+    case DType::kF32:
+      accumulate_typed<float>(p, s, begin, end);
+      break;
+    case DType::kBF16:
+      accumulate_typed<Bf16>(p, s, begin, end);
+      break;
+    case DType::kF16:
+      accumulate_typed<F16>(p, s, begin, end);
+      break;
+    case DType::kI64:
+      accumulate_exact<std::uint64_t>(p, s, begin, end);
+      break;
+    case DType::kI32:
+      accumulate_exact<std::uint32_t>(p, s, begin, end);
+      break;
+    case DType::kI16:
+      accumulate_exact<std::uint16_t>(p, s, begin, end);
+      break;
+    default:
+      accumulate_exact<std::uint8_t>(p, s, begin, end);
+      break;
   }
 }
 

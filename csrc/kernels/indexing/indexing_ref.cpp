@@ -69,7 +69,8 @@ void embedding(const EmbeddingParams& p) {
   std::fill_n(static_cast<T*>(p.out), p.table_rows * p.width, T{});
   std::vector<std::int64_t> index(static_cast<std::size_t>(p.n));
   for (std::size_t i = 0; i < index.size(); ++i)
-    index[i] = p.index_type == DType::kI64 ? static_cast<const std::int64_t*>(p.index)[i] : static_cast<const std::int32_t*>(p.index)[i];
+    index[i] = p.index_type == DType::kI64 ? static_cast<const std::int64_t*>(p.index)[i]
+                                           : static_cast<const std::int32_t*>(p.index)[i];
   p.n <= 3072 && !p.scale_by_frequency ? feature_kernel<T>(p, index) : sorted_kernels<T>(p, index);
 }
 
@@ -83,7 +84,9 @@ void put(const AccumulateParams& p) {
     for (end = begin; end < p.n && at(end) == at(begin);) ++end;
     for (std::int64_t f = 0; f < p.width; ++f) {
       T& dest = static_cast<T*>(p.dest)[at(begin) * p.width + f];
-      const auto value = [&](std::int64_t i) { return widen(static_cast<const T*>(p.values)[order[static_cast<std::size_t>(i)] * p.width + f]); };
+      const auto value = [&](std::int64_t i) {
+        return widen(static_cast<const T*>(p.values)[order[static_cast<std::size_t>(i)] * p.width + f]);
+      };
       if (p.width > 32 || p.one_by_one) {
         for (std::int64_t i = begin; i < end; ++i) dest = narrow<T>(canonical(widen(dest) + value(i)));
         continue;
@@ -94,7 +97,8 @@ void put(const AccumulateParams& p) {
         const std::int64_t passes = (end - begin) / 32;
         std::vector<float> lanes(32);
         for (std::int64_t pass = 0; pass < passes; ++pass)
-          for (std::size_t l = 0; l < 32; ++l) lanes[l] = lanes[l] + value(begin + pass * 32 + static_cast<std::int64_t>(l));
+          for (std::size_t l = 0; l < 32; ++l)
+            lanes[l] = lanes[l] + value(begin + pass * 32 + static_cast<std::int64_t>(l));
         for (std::size_t offset = 16; offset > 0; offset /= 2) {
           const auto before = lanes;
           for (std::size_t l = 0; l < 32; ++l) lanes[l] = before[l] + before[l + offset < 32 ? l + offset : l];

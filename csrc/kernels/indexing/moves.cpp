@@ -1,8 +1,8 @@
 // Moves by index: bytes are copied, nothing is computed.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
-
-#include <fmt/format.h>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
@@ -12,8 +12,10 @@ namespace step_oracle::indexing {
 namespace {
 
 [[noreturn]] void outside(const char* name, std::int64_t index, std::int64_t size) {
-  throw Error(ErrorKind::kBadInput, fmt::format("{}: index {} is out of bounds for a dimension of size {} (a card stops here "
-              "with a device-side assertion)", name, index, size));
+  throw Error(ErrorKind::kBadInput,
+              fmt::format("{}: index {} is out of bounds for a dimension of size {} (a card stops here "
+                          "with a device-side assertion)",
+                          name, index, size));
 }
 
 // Coordinates of a linear index, the last dimension fastest.
@@ -48,11 +50,20 @@ std::int64_t numel(int dims, const std::int64_t* shape) {
 
 void copy_item(void* to, const void* from, int size) {
   switch (size) {
-    case 1: std::memcpy(to, from, 1); break;
-    case 2: std::memcpy(to, from, 2); break;
-    case 4: std::memcpy(to, from, 4); break;
-    case 8: std::memcpy(to, from, 8); break;
-    default: std::memcpy(to, from, static_cast<std::size_t>(size));
+    case 1:
+      std::memcpy(to, from, 1);
+      break;
+    case 2:
+      std::memcpy(to, from, 2);
+      break;
+    case 4:
+      std::memcpy(to, from, 4);
+      break;
+    case 8:
+      std::memcpy(to, from, 8);
+      break;
+    default:
+      std::memcpy(to, from, static_cast<std::size_t>(size));
   }
 }
 
@@ -71,11 +82,12 @@ void gather_rows(const RowsParams& p) {
   const std::int64_t grain = std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, p.row_bytes));
   parallel_for(p.rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t index = p.index_type == DType::kI64 ? static_cast<const std::int64_t*>(p.index)[i * p.index_stride]
-                                                             : static_cast<const std::int32_t*>(p.index)[i * p.index_stride];
+      const std::int64_t index = p.index_type == DType::kI64
+                                     ? static_cast<const std::int64_t*>(p.index)[i * p.index_stride]
+                                     : static_cast<const std::int32_t*>(p.index)[i * p.index_stride];
       if (index < 0 || index >= p.table_rows) outside("index_select", index, p.table_rows);
-      std::memcpy(static_cast<char*>(p.out) + i * p.row_bytes, static_cast<const char*>(p.table) + index * p.table_stride,
-                  static_cast<std::size_t>(p.row_bytes));
+      std::memcpy(static_cast<char*>(p.out) + i * p.row_bytes,
+                  static_cast<const char*>(p.table) + index * p.table_stride, static_cast<std::size_t>(p.row_bytes));
     }
   });
 }
@@ -88,7 +100,8 @@ void points(const PointsParams& p) {
     for (std::int64_t i = begin; i < end; ++i, at.next()) {
       std::int64_t offset = at.offset(p.data_stride);
       for (int k = 0; k < p.indices; ++k) {
-        std::int64_t index = *reinterpret_cast<const std::int64_t*>(reinterpret_cast<const char*>(p.index[k]) + at.offset(p.index_stride[k]));
+        std::int64_t index = *reinterpret_cast<const std::int64_t*>(reinterpret_cast<const char*>(p.index[k]) +
+                                                                    at.offset(p.index_stride[k]));
         const std::int64_t size = p.indexed_size[k];
         if (index >= size || index < (p.wrap ? -size : 0)) outside(p.put ? "index_put" : "index", index, size);
         if (index < 0) index += size;
@@ -105,7 +118,8 @@ std::int64_t count_nonzero(const NonzeroParams& p) {
   const std::int64_t n = numel(p.dims, p.shape);
   std::int64_t count = 0;
   Point at(p.dims, p.shape, 0);
-  for (std::int64_t i = 0; i < n; ++i, at.next()) count += is_set(static_cast<const char*>(p.data) + at.offset(p.stride), p.type);
+  for (std::int64_t i = 0; i < n; ++i, at.next())
+    count += is_set(static_cast<const char*>(p.data) + at.offset(p.stride), p.type);
   return count;
 }
 

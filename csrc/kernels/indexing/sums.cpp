@@ -1,10 +1,10 @@
 // Sums at an index: checks, the stable order, segments over threads.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
@@ -22,8 +22,10 @@ struct Sorted {
 
 void check(std::int64_t index, std::int64_t rows, std::int64_t at, const char* name) {
   if (index < 0 || index >= rows)
-    throw Error(ErrorKind::kBadInput, fmt::format("{}: index {} at position {} is outside [0, {}) (a card stops here with a "
-                "device-side assertion)", name, index, at, rows));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("{}: index {} at position {} is outside [0, {}) (a card stops here with a "
+                            "device-side assertion)",
+                            name, index, at, rows));
 }
 
 // A stable counting sort: rows are dense in the tables of a training step.
@@ -41,7 +43,8 @@ Sorted sorted(const std::vector<std::int64_t>& index, std::int64_t rows) {
       }
       at[r + 1] += at[r];
     }
-    for (std::int64_t i = 0; i < n; ++i) s.order[static_cast<std::size_t>(at[static_cast<std::size_t>(index[static_cast<std::size_t>(i)])]++)] = i;
+    for (std::int64_t i = 0; i < n; ++i)
+      s.order[static_cast<std::size_t>(at[static_cast<std::size_t>(index[static_cast<std::size_t>(i)])]++)] = i;
   } else {
     std::iota(s.order.begin(), s.order.end(), std::int64_t{0});
     std::stable_sort(s.order.begin(), s.order.end(), [&](std::int64_t a, std::int64_t b) {
@@ -76,31 +79,42 @@ bool embedding_atomic_is_chosen(const EmbeddingParams& p, int sms) {
 
 void embedding_backward(const EmbeddingParams& p) {
   if (p.n < 0 || p.width < 0 || p.table_rows < 0)
-    throw Error(ErrorKind::kBadInput, fmt::format("embedding backward: {} indices, width {}, {} rows; none may be negative", p.n, p.width, p.table_rows));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("embedding backward: {} indices, width {}, {} rows; none may be negative", p.n, p.width,
+                            p.table_rows));
   if (!is_float(p.type) || (p.index_type != DType::kI64 && p.index_type != DType::kI32))
-    throw Error(ErrorKind::kUnsupported, fmt::format("embedding backward of {} with indices of {} is not modelled; use float32, "
-                "bfloat16 or float16 and int64 or int32", name_of(p.type), name_of(p.index_type)));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("embedding backward of {} with indices of {} is not modelled; use float32, "
+                            "bfloat16 or float16 and int64 or int32",
+                            name_of(p.type), name_of(p.index_type)));
   std::vector<std::int64_t> index(static_cast<std::size_t>(p.n));
   for (std::int64_t i = 0; i < p.n; ++i) {
-    index[static_cast<std::size_t>(i)] = p.index_type == DType::kI64 ? static_cast<const std::int64_t*>(p.index)[i] : static_cast<const std::int32_t*>(p.index)[i];
+    index[static_cast<std::size_t>(i)] = p.index_type == DType::kI64 ? static_cast<const std::int64_t*>(p.index)[i]
+                                                                     : static_cast<const std::int32_t*>(p.index)[i];
     check(index[static_cast<std::size_t>(i)], p.table_rows, i, "embedding backward");
   }
   const auto row_bytes = static_cast<std::size_t>(p.width) * size_of(p.type);
   parallel_for(p.table_rows, grain(p.width), [&](std::int64_t b, std::int64_t e) {
-    std::memset(static_cast<char*>(p.out) + static_cast<std::size_t>(b) * row_bytes, 0, static_cast<std::size_t>(e - b) * row_bytes);
+    std::memset(static_cast<char*>(p.out) + static_cast<std::size_t>(b) * row_bytes, 0,
+                static_cast<std::size_t>(e - b) * row_bytes);
   });
   const Sorted s = sorted(index, p.table_rows);
-  parallel_for(s.count(), grain(p.width), [&](std::int64_t b, std::int64_t e) { SO_BODY(indexing_body).embedding(p, s.view(), b, e); });
+  parallel_for(s.count(), grain(p.width),
+               [&](std::int64_t b, std::int64_t e) { SO_BODY(indexing_body).embedding(p, s.view(), b, e); });
 }
 
 void accumulate(const AccumulateParams& p) {
   if (p.n < 0 || p.width < 0 || p.dest_rows < 0)
-    throw Error(ErrorKind::kBadInput, fmt::format("index_put: {} indices, width {}, {} rows; none may be negative", p.n, p.width, p.dest_rows));
+    throw Error(ErrorKind::kBadInput, fmt::format("index_put: {} indices, width {}, {} rows; none may be negative", p.n,
+                                                  p.width, p.dest_rows));
   if (p.type == DType::kF64 || p.type == DType::kBool)
-    throw Error(ErrorKind::kUnsupported, fmt::format("accumulating index_put of {} is not modelled; use float32 or an integer type", name_of(p.type)));
+    throw Error(
+        ErrorKind::kUnsupported,
+        fmt::format("accumulating index_put of {} is not modelled; use float32 or an integer type", name_of(p.type)));
   for (std::int64_t i = 0; i < p.n; ++i) check(p.index[i], p.dest_rows, i, "index_put");
   const Sorted s = sorted(std::vector<std::int64_t>(p.index, p.index + p.n), p.dest_rows);
-  parallel_for(s.count(), grain(p.width), [&](std::int64_t b, std::int64_t e) { SO_BODY(indexing_body).accumulate(p, s.view(), b, e); });
+  parallel_for(s.count(), grain(p.width),
+               [&](std::int64_t b, std::int64_t e) { SO_BODY(indexing_body).accumulate(p, s.view(), b, e); });
 }
 
 }  // namespace step_oracle::indexing

@@ -1,8 +1,8 @@
 #include "csrc/kernels/loss/loss.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
@@ -12,17 +12,24 @@
 namespace step_oracle::loss {
 namespace {
 
-void validate(DType type, DType target_type, std::int64_t rows, std::int64_t classes, const void* target, std::int64_t ignored) {
+void validate(DType type, DType target_type, std::int64_t rows, std::int64_t classes, const void* target,
+              std::int64_t ignored) {
   if (rows < 0 || classes < 0)
-    throw Error(ErrorKind::kBadInput, fmt::format("nll_loss: {} rows of {} classes; neither may be negative", rows, classes));
-  if ((type != DType::kF32 && type != DType::kBF16 && type != DType::kF16) || (target_type != DType::kI64 && target_type != DType::kU8))
-    throw Error(ErrorKind::kUnsupported, fmt::format("nll_loss of {} with targets of {} is not modelled; use float32, bfloat16 or "
-                "float16 and int64 or uint8", name_of(type), name_of(target_type)));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("nll_loss: {} rows of {} classes; neither may be negative", rows, classes));
+  if ((type != DType::kF32 && type != DType::kBF16 && type != DType::kF16) ||
+      (target_type != DType::kI64 && target_type != DType::kU8))
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("nll_loss of {} with targets of {} is not modelled; use float32, bfloat16 or "
+                            "float16 and int64 or uint8",
+                            name_of(type), name_of(target_type)));
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t t = loss_ops::target_of(target, target_type, row);
     if (t != ignored && (t < 0 || t >= classes))
-      throw Error(ErrorKind::kBadInput, fmt::format("nll_loss: the target of row {} is {}; it must be ignore_index ({}) or a class "
-                  "from 0 to {} (a card stops here with a device-side assertion)", row, t, ignored, classes - 1));
+      throw Error(ErrorKind::kBadInput,
+                  fmt::format("nll_loss: the target of row {} is {}; it must be ignore_index ({}) or a class "
+                              "from 0 to {} (a card stops here with a device-side assertion)",
+                              row, t, ignored, classes - 1));
   }
 }
 

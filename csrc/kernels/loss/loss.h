@@ -5,7 +5,8 @@
 // Order     sum and mean: one block of T = 2^round(log2(rows / 16)) threads, 32 to 1024; thread t takes rows t, t + T,
 //           ...; T's values by halves (T/2 .. 1).
 // Rounding  float32 fma(-x, weight, acc); 16-bit types round x * weight to the type, then acc - product; mean: sum /
-//           total weight, one division. kNone: (-weight) * x. A single row given as a vector: -x for the mean. Backward:
+//           total weight, one division. kNone: (-weight) * x. A single row given as a vector: -x for the mean.
+//           Backward:
 //           -(grad / total weight), times the weight. 16-bit types round every operation of the backward.
 // NaN       0x7fffffff.
 // Errors    a target outside [0, classes) that is not ignore_index: kBadInput (a device assertion on the card).
@@ -40,13 +41,13 @@ struct NllBackwardParams {
   DType target_type;
   Reduction reduction;
   std::int64_t rows, classes;
-  const void* grad;          // rows values for kNone (stride grad_stride), else one
+  const void* grad;  // rows values for kNone (stride grad_stride), else one
   std::int64_t grad_stride;
   const void* target;
   const void* weight;
   std::int64_t ignore_index;
   const void* total_weight;
-  void* grad_x;              // rows x classes, contiguous; every element is written
+  void* grad_x;  // rows x classes, contiguous; every element is written
 };
 
 int nll_threads(std::int64_t rows);

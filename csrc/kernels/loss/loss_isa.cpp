@@ -11,7 +11,9 @@ using loss::NllParams;
 using loss::Reduction;
 
 template <class T>
-void put(void* out, std::int64_t i, float value) { static_cast<T*>(out)[i] = narrow<T>(canonical(value)); }
+void put(void* out, std::int64_t i, float value) {
+  static_cast<T*>(out)[i] = narrow<T>(canonical(value));
+}
 
 template <class T>
 float input(const NllParams& p, std::int64_t row, std::int64_t t) {
@@ -22,8 +24,10 @@ template <class T>
 void each(const NllParams& p, std::int64_t begin, std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t t = loss_ops::target_of(p.target, p.target_type, row);
-    if (t == p.ignore_index) put<T>(p.loss, row, 0.0f);
-    else put<T>(p.loss, row, -loss_ops::weight_of<T>(p.weight, t) * input<T>(p, row, t));
+    if (t == p.ignore_index)
+      put<T>(p.loss, row, 0.0f);
+    else
+      put<T>(p.loss, row, -loss_ops::weight_of<T>(p.weight, t) * input<T>(p, row, t));
   }
 }
 
@@ -33,8 +37,10 @@ void single(const NllParams& p) {
   const bool kept = t != p.ignore_index, mean = p.reduction == Reduction::kMean;
   const float w = kept ? loss_ops::weight_of<T>(p.weight, t) : 0.0f;
   put<T>(p.total_weight, 0, w);
-  if (!kept) put<T>(p.loss, 0, 0.0f);
-  else put<T>(p.loss, 0, !mean ? -w * input<T>(p, 0, t) : w == 0.0f ? card_nan() : -input<T>(p, 0, t));
+  if (!kept)
+    put<T>(p.loss, 0, 0.0f);
+  else
+    put<T>(p.loss, 0, !mean ? -w * input<T>(p, 0, t) : w == 0.0f ? card_nan() : -input<T>(p, 0, t));
 }
 
 template <class T>
@@ -61,30 +67,42 @@ void backward(const NllBackwardParams& p, std::int64_t begin, std::int64_t end) 
   for (std::int64_t i = begin * p.classes; i < end * p.classes; ++i) out[i] = T{};
   const T* grad = static_cast<const T*>(p.grad);
   float common = widen(grad[0]);
-  if (p.reduction == Reduction::kMean) common = loss_ops::rounded<T>(common / widen(static_cast<const T*>(p.total_weight)[0]));
+  if (p.reduction == Reduction::kMean)
+    common = loss_ops::rounded<T>(common / widen(static_cast<const T*>(p.total_weight)[0]));
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t t = loss_ops::target_of(p.target, p.target_type, row);
     if (t == p.ignore_index) continue;
     const float w = loss_ops::weight_of<T>(p.weight, t);
-    if (p.reduction == Reduction::kNone) put<T>(out, row * p.classes + t, -w * widen(grad[row * p.grad_stride]));
-    else put<T>(out, row * p.classes + t, p.weight ? w * -common : -common);
+    if (p.reduction == Reduction::kNone)
+      put<T>(out, row * p.classes + t, -w * widen(grad[row * p.grad_stride]));
+    else
+      put<T>(out, row * p.classes + t, p.weight ? w * -common : -common);
   }
 }
 
 void nll_each(const NllParams& p, std::int64_t begin, std::int64_t end) {
-  if (p.type == DType::kF32) each<float>(p, begin, end);
-  else if (p.type == DType::kBF16) each<Bf16>(p, begin, end);
-  else each<F16>(p, begin, end);
+  if (p.type == DType::kF32)
+    each<float>(p, begin, end);
+  else if (p.type == DType::kBF16)
+    each<Bf16>(p, begin, end);
+  else
+    each<F16>(p, begin, end);
 }
 void nll_reduced(const NllParams& p, int threads) {
-  if (p.type == DType::kF32) reduced<float>(p, threads);
-  else if (p.type == DType::kBF16) reduced<Bf16>(p, threads);
-  else reduced<F16>(p, threads);
+  if (p.type == DType::kF32)
+    reduced<float>(p, threads);
+  else if (p.type == DType::kBF16)
+    reduced<Bf16>(p, threads);
+  else
+    reduced<F16>(p, threads);
 }
 void nll_backward(const NllBackwardParams& p, std::int64_t begin, std::int64_t end) {
-  if (p.type == DType::kF32) backward<float>(p, begin, end);
-  else if (p.type == DType::kBF16) backward<Bf16>(p, begin, end);
-  else backward<F16>(p, begin, end);
+  if (p.type == DType::kF32)
+    backward<float>(p, begin, end);
+  else if (p.type == DType::kBF16)
+    backward<Bf16>(p, begin, end);
+  else
+    backward<F16>(p, begin, end);
 }
 
 }  // namespace

@@ -9,11 +9,14 @@ SO_ISA_BEGIN
 namespace loss_ops {
 
 inline std::int64_t target_of(const void* target, DType type, std::int64_t row) {
-  return type == DType::kI64 ? static_cast<const std::int64_t*>(target)[row] : static_cast<const std::uint8_t*>(target)[row];
+  return type == DType::kI64 ? static_cast<const std::int64_t*>(target)[row]
+                             : static_cast<const std::uint8_t*>(target)[row];
 }
 
 template <class T>
-inline float rounded(float x) { return widen(narrow<T>(x)); }
+inline float rounded(float x) {
+  return widen(narrow<T>(x));
+}
 
 template <class T>
 inline float weight_of(const void* weight, std::int64_t t) {

@@ -14,7 +14,9 @@ using loss_ops::weight_of;
 
 template <class T>
 void forward(const NllParams& p) {
-  const auto x = [&](std::int64_t row, std::int64_t t) { return widen(static_cast<const T*>(p.x)[row * p.x_row + t * p.x_col]); };
+  const auto x = [&](std::int64_t row, std::int64_t t) {
+    return widen(static_cast<const T*>(p.x)[row * p.x_row + t * p.x_col]);
+  };
   const auto store = [](void* out, std::int64_t i, float v) { static_cast<T*>(out)[i] = narrow<T>(canonical(v)); };
   if (p.reduction == Reduction::kNone) {
     for (std::int64_t row = 0; row < p.rows; ++row) {
@@ -27,9 +29,12 @@ void forward(const NllParams& p) {
     const std::int64_t t = target_of(p.target, p.target_type, 0);
     const float w = t == p.ignore_index ? 0.0f : weight_of<T>(p.weight, t);
     store(p.total_weight, 0, w);
-    if (t == p.ignore_index) store(p.loss, 0, 0.0f);
-    else if (p.reduction == Reduction::kSum) store(p.loss, 0, -w * x(0, t));
-    else store(p.loss, 0, w == 0.0f ? card_nan() : -x(0, t));
+    if (t == p.ignore_index)
+      store(p.loss, 0, 0.0f);
+    else if (p.reduction == Reduction::kSum)
+      store(p.loss, 0, -w * x(0, t));
+    else
+      store(p.loss, 0, w == 0.0f ? card_nan() : -x(0, t));
     return;
   }
   const auto threads = static_cast<std::size_t>(nll_threads(p.rows));

@@ -1,10 +1,10 @@
 #include "csrc/kernels/norm/norm.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
@@ -16,11 +16,14 @@ namespace {
 
 void validate(DType type, std::int64_t rows, std::int64_t width, const char* name) {
   if (rows < 0 || width < 0)
-    throw Error(ErrorKind::kBadInput, fmt::format("{}: {} rows of {} elements; neither may be negative", name, rows, width));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("{}: {} rows of {} elements; neither may be negative", name, rows, width));
   if (rows > INT32_MAX || width > INT32_MAX)
-    throw Error(ErrorKind::kUnsupported, fmt::format("{}: {} rows of {} elements; at most 2^31 - 1 of each are modelled", name, rows, width));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("{}: {} rows of {} elements; at most 2^31 - 1 of each are modelled", name, rows, width));
   if (type != DType::kF32 && type != DType::kBF16 && type != DType::kF16)
-    throw Error(ErrorKind::kUnsupported, fmt::format("{} of {} is not modelled; use float32, bfloat16 or float16", name, name_of(type)));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("{} of {} is not modelled; use float32, bfloat16 or float16", name, name_of(type)));
 }
 
 std::int64_t grain(std::int64_t width) { return std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, width)); }
@@ -29,7 +32,8 @@ std::int64_t grain(std::int64_t width) { return std::max<std::int64_t>(1, 8192 /
 
 bool forward_is_vectorised(const ForwardParams& p) {
   // [src layer_norm_kernel.cu LayerNormKernelImplInternal] groups of four, aligned; 2^24 counts are exact in a float.
-  const std::uint64_t addresses = p.x_address | p.y_address | (p.gamma ? p.gamma_address : 0) | (p.beta ? p.beta_address : 0);
+  const std::uint64_t addresses =
+      p.x_address | p.y_address | (p.gamma ? p.gamma_address : 0) | (p.beta ? p.beta_address : 0);
   return p.width <= (std::int64_t{1} << 24) && p.width % 4 == 0 && addresses % (4 * size_of(p.type)) == 0;
 }
 
@@ -47,13 +51,15 @@ void forward(const ForwardParams& p) {
   validate(p.type, p.rows, p.width, p.rms ? "RMS norm" : "layer norm");
   if (p.rows == 0) return;
   const bool vectorised = forward_is_vectorised(p);
-  parallel_for(p.rows, grain(p.width), [&](std::int64_t b, std::int64_t e) { SO_BODY(norm_body).forward(p, vectorised, b, e); });
+  parallel_for(p.rows, grain(p.width),
+               [&](std::int64_t b, std::int64_t e) { SO_BODY(norm_body).forward(p, vectorised, b, e); });
 }
 
 void backward_input(const BackwardParams& p) {
   validate(p.type, p.rows, p.width, "layer norm backward");
   if (p.rows == 0 || p.width == 0) return;
-  parallel_for(p.rows, grain(p.width), [&](std::int64_t b, std::int64_t e) { SO_BODY(norm_body).backward_input(p, b, e); });
+  parallel_for(p.rows, grain(p.width),
+               [&](std::int64_t b, std::int64_t e) { SO_BODY(norm_body).backward_input(p, b, e); });
 }
 
 void backward_parameters(const ParameterParams& p) {

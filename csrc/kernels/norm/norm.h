@@ -3,9 +3,9 @@
 // Shapes    x, y, dy, dx: rows x width, contiguous; gamma, beta, dgamma, dbeta: width; mean, rstd: rows.
 // Types     float32, bfloat16, float16 for the tensors and gamma, beta; float32 for mean and rstd, computed in float32.
 // Order     forward, width a multiple of 4 and pointers aligned: 128 threads, thread t owns groups of four t, t + 128,
-//           ..., running moments with a reciprocal, warps' trees, warps by halves. Otherwise 512 threads, running moments
-//           with a division, block tree. dx: 128 threads, groups of four, block tree. dgamma and dbeta: tiles of rows
-//           over 1, 8, 16 or 32 threads a column by the number of rows; more than 65536 rows and few columns:
+//           ..., running moments with a reciprocal, warps' trees, warps by halves. Otherwise 512 threads, running
+//           moments with a division, block tree. dx: 128 threads, groups of four, block tree. dgamma and dbeta: tiles
+//           of rows over 1, 8, 16 or 32 threads a column by the number of rows; more than 65536 rows and few columns:
 //           parameter_blocks() partial results in the tensor's type, which the caller sums as a tensor (sum(0)).
 // Rounding  contractions.md section 2 states each fused product.
 // NaN       0x7fffffff.

@@ -9,9 +9,9 @@ namespace step_oracle {
 
 // Threads and rows that fold into one column of dgamma and dbeta.
 struct ParameterTile {
-  int threads;              // of a column in a block
-  std::int64_t each;        // consecutive rows of a thread in a tile
-  std::int64_t blocks;      // partial results a column; 1: none
+  int threads;          // of a column in a block
+  std::int64_t each;    // consecutive rows of a thread in a tile
+  std::int64_t blocks;  // partial results a column; 1: none
 };
 
 struct NormBody {

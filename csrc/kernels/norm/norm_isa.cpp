@@ -135,9 +135,11 @@ void scale_vectorised(const ForwardParams& p, const T* x, T* y, float mean, floa
   const T *gamma = static_cast<const T*>(p.gamma), *beta = static_cast<const T*>(p.beta);
   const auto put = [](T* at, float v) { *at = narrow<T>(canonical(v)); };
   if (p.rms) {
-    for (std::int64_t i = 0; i < p.width; ++i) put(y + i, gamma ? widen(gamma[i]) * (rstd * widen(x[i])) : rstd * widen(x[i]));
+    for (std::int64_t i = 0; i < p.width; ++i)
+      put(y + i, gamma ? widen(gamma[i]) * (rstd * widen(x[i])) : rstd * widen(x[i]));
   } else if (gamma && beta) {
-    for (std::int64_t i = 0; i < p.width; ++i) put(y + i, fma(widen(gamma[i]), rstd * (widen(x[i]) - mean), widen(beta[i])));
+    for (std::int64_t i = 0; i < p.width; ++i)
+      put(y + i, fma(widen(gamma[i]), rstd * (widen(x[i]) - mean), widen(beta[i])));
   } else if (beta) {
     for (std::int64_t i = 0; i < p.width; ++i) put(y + i, fma(rstd, widen(x[i]) - mean, widen(beta[i])));
   } else {
@@ -151,7 +153,8 @@ void scale_rowwise(const ForwardParams& p, const T* x, T* y, float mean, float r
   const T *gamma = static_cast<const T*>(p.gamma), *beta = static_cast<const T*>(p.beta);
   for (std::int64_t i = 0; i < p.width; ++i) {
     const float g = gamma ? widen(gamma[i]) : 1.0f;
-    const float v = p.rms ? (widen(x[i]) * rstd) * g : fma((widen(x[i]) - mean) * rstd, g, beta ? widen(beta[i]) : 0.0f);
+    const float v =
+        p.rms ? (widen(x[i]) * rstd) * g : fma((widen(x[i]) - mean) * rstd, g, beta ? widen(beta[i]) : 0.0f);
     y[i] = narrow<T>(canonical(v));
   }
 }
@@ -163,9 +166,12 @@ void forward_typed(const ForwardParams& p, bool vectorised, std::int64_t begin, 
     const T* x = static_cast<const T*>(p.x) + row * p.width;
     T* y = static_cast<T*>(p.y) + row * p.width;
     float mean = 0.0f, variance = 0.0f;
-    if (vectorised && p.rms) variance = mean_square(x, p.width);
-    else if (vectorised) row_moments(x, p.width, &mean, &variance);
-    else strided_moments(x, p.width, &mean, &variance);
+    if (vectorised && p.rms)
+      variance = mean_square(x, p.width);
+    else if (vectorised)
+      row_moments(x, p.width, &mean, &variance);
+    else
+      strided_moments(x, p.width, &mean, &variance);
     if (!vectorised && p.rms) variance = fma(mean, mean, variance);
     const float rstd = libdevice::rsqrtf(variance + eps);
     p.rstd[row] = rstd;
@@ -176,7 +182,8 @@ void forward_typed(const ForwardParams& p, bool vectorised, std::int64_t begin, 
 
 // s1, s2: thread t's sums over its groups of four; the last, short group belongs to the thread in turn.
 template <class T, bool kRms, bool kGamma>
-void input_sums(const T* dy, const T* x, const T* gamma, std::int64_t width, float mean, float rstd, float* s1, float* s2) {
+void input_sums(const T* dy, const T* x, const T* gamma, std::int64_t width, float mean, float rstd, float* s1,
+                float* s2) {
   for (int t = 0; t < kThreads; ++t) s1[t] = s2[t] = 0.0f;
   const std::int64_t groups = width / 4;
   const auto step = [&](std::int64_t i, float& a, float& b) {
@@ -224,8 +231,10 @@ void input_rows(const BackwardParams& p, std::int64_t begin, std::int64_t end) {
 
 template <class T>
 void input_typed(const BackwardParams& p, std::int64_t begin, std::int64_t end) {
-  if (p.rms) p.gamma ? input_rows<T, true, true>(p, begin, end) : input_rows<T, true, false>(p, begin, end);
-  else p.gamma ? input_rows<T, false, true>(p, begin, end) : input_rows<T, false, false>(p, begin, end);
+  if (p.rms)
+    p.gamma ? input_rows<T, true, true>(p, begin, end) : input_rows<T, true, false>(p, begin, end);
+  else
+    p.gamma ? input_rows<T, false, true>(p, begin, end) : input_rows<T, false, false>(p, begin, end);
 }
 
 template <class T, bool kRms>
@@ -237,7 +246,8 @@ void parameters_typed(const ParameterParams& p, const ParameterTile& tile, std::
   for (std::int64_t base = block * rows; base < p.rows; base += rows * tile.blocks)
     for (std::int64_t r = base; r < base + rows && r < p.rows; ++r) {
       const std::int64_t thread = (r - base) / tile.each;
-      const T *dy = static_cast<const T*>(p.dy) + r * p.width + begin, *x = static_cast<const T*>(p.x) + r * p.width + begin;
+      const T *dy = static_cast<const T*>(p.dy) + r * p.width + begin,
+              *x = static_cast<const T*>(p.x) + r * p.width + begin;
       const float mean = kRms ? 0.0f : p.mean[r], rstd = p.rstd[r];
       float *g = dg + thread * width, *b = db + thread * width;
       for (std::int64_t j = 0; j < width; ++j) {
@@ -251,7 +261,8 @@ void parameters_typed(const ParameterParams& p, const ParameterTile& tile, std::
       dg[i] = dg[i] + dg[o * width + i];
       db[i] = db[i] + db[o * width + i];
     }
-  T *gamma = static_cast<T*>(p.dgamma) + block * p.width + begin, *beta = static_cast<T*>(p.dbeta) + block * p.width + begin;
+  T *gamma = static_cast<T*>(p.dgamma) + block * p.width + begin,
+    *beta = static_cast<T*>(p.dbeta) + block * p.width + begin;
   for (std::int64_t j = 0; j < width; ++j) {
     if (p.dgamma) gamma[j] = narrow<T>(canonical(dg[j]));
     if (p.dbeta) beta[j] = narrow<T>(canonical(db[j]));
@@ -261,25 +272,36 @@ void parameters_typed(const ParameterParams& p, const ParameterTile& tile, std::
 template <class T>
 void parameters_either(const ParameterParams& p, const ParameterTile& tile, std::int64_t block, std::int64_t begin,
                        std::int64_t end) {
-  p.rms ? parameters_typed<T, true>(p, tile, block, begin, end) : parameters_typed<T, false>(p, tile, block, begin, end);
+  p.rms ? parameters_typed<T, true>(p, tile, block, begin, end)
+        : parameters_typed<T, false>(p, tile, block, begin, end);
 }
 
 void forward(const ForwardParams& p, bool vectorised, std::int64_t begin, std::int64_t end) {
-  if (p.type == DType::kF32) forward_typed<float>(p, vectorised, begin, end);
-  else if (p.type == DType::kBF16) forward_typed<Bf16>(p, vectorised, begin, end);
-  else forward_typed<F16>(p, vectorised, begin, end);
+  if (p.type == DType::kF32)
+    forward_typed<float>(p, vectorised, begin, end);
+  else if (p.type == DType::kBF16)
+    forward_typed<Bf16>(p, vectorised, begin, end);
+  else
+    forward_typed<F16>(p, vectorised, begin, end);
 }
 
 void backward_input(const BackwardParams& p, std::int64_t begin, std::int64_t end) {
-  if (p.type == DType::kF32) input_typed<float>(p, begin, end);
-  else if (p.type == DType::kBF16) input_typed<Bf16>(p, begin, end);
-  else input_typed<F16>(p, begin, end);
+  if (p.type == DType::kF32)
+    input_typed<float>(p, begin, end);
+  else if (p.type == DType::kBF16)
+    input_typed<Bf16>(p, begin, end);
+  else
+    input_typed<F16>(p, begin, end);
 }
 
-void parameters(const ParameterParams& p, const ParameterTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end) {
-  if (p.type == DType::kF32) parameters_either<float>(p, tile, block, begin, end);
-  else if (p.type == DType::kBF16) parameters_either<Bf16>(p, tile, block, begin, end);
-  else parameters_either<F16>(p, tile, block, begin, end);
+void parameters(const ParameterParams& p, const ParameterTile& tile, std::int64_t block, std::int64_t begin,
+                std::int64_t end) {
+  if (p.type == DType::kF32)
+    parameters_either<float>(p, tile, block, begin, end);
+  else if (p.type == DType::kBF16)
+    parameters_either<Bf16>(p, tile, block, begin, end);
+  else
+    parameters_either<F16>(p, tile, block, begin, end);
 }
 
 }  // namespace

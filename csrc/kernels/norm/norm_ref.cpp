@@ -18,9 +18,12 @@ float load(const void* data, DType type, std::int64_t i) {
 }
 void store(void* data, DType type, std::int64_t i, float value) {
   value = canonical(value);
-  if (type == DType::kF32) static_cast<float*>(data)[i] = value;
-  else if (type == DType::kBF16) static_cast<Bf16*>(data)[i] = narrow<Bf16>(value);
-  else static_cast<F16*>(data)[i] = narrow<F16>(value);
+  if (type == DType::kF32)
+    static_cast<float*>(data)[i] = value;
+  else if (type == DType::kBF16)
+    static_cast<Bf16*>(data)[i] = narrow<Bf16>(value);
+  else
+    static_cast<F16*>(data)[i] = narrow<F16>(value);
 }
 
 template <class V, class Op>
@@ -28,7 +31,8 @@ V shuffle_down(std::vector<V> v, Op op) {
   for (int offset = 16; offset > 0; offset /= 2) {
     const std::vector<V> before = v;
     for (int l = 0; l < 32; ++l)
-      v[static_cast<std::size_t>(l)] = op(before[static_cast<std::size_t>(l)], before[static_cast<std::size_t>(l + offset < 32 ? l + offset : l)]);
+      v[static_cast<std::size_t>(l)] =
+          op(before[static_cast<std::size_t>(l)], before[static_cast<std::size_t>(l + offset < 32 ? l + offset : l)]);
   }
   return v[0];
 }
@@ -37,7 +41,9 @@ template <class V, class Op>
 V block_fold(const std::vector<V>& v, V identity, Op op) {
   std::vector<V> leaders(32, identity);
   for (std::size_t w = 0; w < v.size() / 32; ++w)
-    leaders[w] = shuffle_down(std::vector<V>(v.begin() + static_cast<std::ptrdiff_t>(w * 32), v.begin() + static_cast<std::ptrdiff_t>(w * 32 + 32)), op);
+    leaders[w] = shuffle_down(std::vector<V>(v.begin() + static_cast<std::ptrdiff_t>(w * 32),
+                                             v.begin() + static_cast<std::ptrdiff_t>(w * 32 + 32)),
+                              op);
   return shuffle_down(leaders, op);
 }
 
@@ -52,7 +58,8 @@ V four_warps(const ForwardParams& p, std::int64_t row, V start, Step step, Merge
     for (int l = 0; l < 32; ++l)
       for (std::int64_t g = w * 32 + l; g < p.width / 4; g += 128)
         for (int k = 0; k < 4; ++k)
-          lanes[static_cast<std::size_t>(l)] = step(lanes[static_cast<std::size_t>(l)], load(p.x, p.type, row * p.width + g * 4 + k));
+          lanes[static_cast<std::size_t>(l)] =
+              step(lanes[static_cast<std::size_t>(l)], load(p.x, p.type, row * p.width + g * 4 + k));
     warps.push_back(shuffle_down(lanes, merge));
   }
   for (std::size_t offset = 2; offset > 0; offset /= 2)
@@ -92,12 +99,18 @@ void forward_row(const ForwardParams& p, std::int64_t row, bool vectorised) {
     const float x = load(p.x, p.type, row * p.width + i);
     const float g = p.gamma ? load(p.gamma, p.type, i) : 1.0f, b = p.beta ? load(p.beta, p.type, i) : 0.0f;
     float y;
-    if (p.rms) y = vectorised ? g * (rstd * x) : (x * rstd) * g;
-    else if (!vectorised) y = fma((x - mean) * rstd, g, b);
-    else if (p.gamma && p.beta) y = fma(g, rstd * (x - mean), b);
-    else if (p.gamma) y = g * (rstd * (x - mean));
-    else if (p.beta) y = fma(rstd, x - mean, b);
-    else y = rstd * (x - mean);
+    if (p.rms)
+      y = vectorised ? g * (rstd * x) : (x * rstd) * g;
+    else if (!vectorised)
+      y = fma((x - mean) * rstd, g, b);
+    else if (p.gamma && p.beta)
+      y = fma(g, rstd * (x - mean), b);
+    else if (p.gamma)
+      y = g * (rstd * (x - mean));
+    else if (p.beta)
+      y = fma(rstd, x - mean, b);
+    else
+      y = rstd * (x - mean);
     store(p.y, p.type, row * p.width + i, y);
   }
 }

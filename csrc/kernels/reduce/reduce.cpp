@@ -1,11 +1,11 @@
 #include "csrc/kernels/reduce/reduce.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
@@ -57,18 +57,22 @@ std::string described(const Params& p) {
 void validate(const Params& p) {
   const Iterator& it = p.iter;
   if (it.dims < 0 || it.dims > kMaxDims || it.reduced < 0 || it.reduced > it.dims)
-    throw Error(ErrorKind::kBadInput, fmt::format("{}: {} dimensions; at most {} are allowed", described(p), it.dims, kMaxDims));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("{}: {} dimensions; at most {} are allowed", described(p), it.dims, kMaxDims));
   std::int64_t elements = 1, span = 0;
   for (int d = 0; d < it.dims; ++d) {
-    if (it.shape[d] < 1) throw Error(ErrorKind::kBadInput, described(p) + ": an empty reduction; fill its result instead");
+    if (it.shape[d] < 1)
+      throw Error(ErrorKind::kBadInput, described(p) + ": an empty reduction; fill its result instead");
     elements *= it.shape[d];
     span += (it.shape[d] - 1) * std::max(it.in_stride[d], it.out_stride[d]);
     if (elements > INT32_MAX || span > INT32_MAX)  // [src TensorIterator.cpp can_use_32bit_indexing]
-      throw Error(ErrorKind::kUnsupported, described(p) + ": more than 2^31 - 1 elements or bytes; CUDA splits such a "
-                  "reduction, which is not modelled: reduce parts of the tensor");
+      throw Error(ErrorKind::kUnsupported, described(p) +
+                                               ": more than 2^31 - 1 elements or bytes; CUDA splits such a "
+                                               "reduction, which is not modelled: reduce parts of the tensor");
   }
   if (p.sms < 1 || p.threads_per_sm < 1)
-    throw Error(ErrorKind::kBadInput, fmt::format("{}: a card of {} multiprocessors of {} threads", described(p), p.sms, p.threads_per_sm));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("{}: a card of {} multiprocessors of {} threads", described(p), p.sms, p.threads_per_sm));
 }
 
 }  // namespace
@@ -140,14 +144,18 @@ void run(const Params& p) {
 
 void cumsum(const ScanParams& p) {
   if (p.outer < 0 || p.n < 0 || p.inner < 0)
-    throw Error(ErrorKind::kBadInput, fmt::format("cumsum: sizes {} x {} x {}; none may be negative", p.outer, p.n, p.inner));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("cumsum: sizes {} x {} x {}; none may be negative", p.outer, p.n, p.inner));
   const bool floats = p.in == DType::kF32 || p.in == DType::kF64 || p.in == DType::kBF16 || p.in == DType::kF16;
   if (floats ? p.out != p.in : p.out != DType::kI64)
-    throw Error(ErrorKind::kUnsupported, fmt::format("cumsum of {} to {} is not modelled", name_of(p.in), name_of(p.out)));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("cumsum of {} to {} is not modelled", name_of(p.in), name_of(p.out)));
   if (p.outer * p.n * p.inner == 0) return;
   if (floats && p.outer * p.inner == 1 && p.n > 1)
-    throw Error(ErrorKind::kUnsupported, fmt::format("cumsum over a whole {} tensor of {} elements: CUDA runs CUB's look-back "
-                "scan, whose order of additions is not defined; add a dimension of size 2 or more", name_of(p.in), p.n));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("cumsum over a whole {} tensor of {} elements: CUDA runs CUB's look-back "
+                            "scan, whose order of additions is not defined; add a dimension of size 2 or more",
+                            name_of(p.in), p.n));
   parallel_for(p.outer, 1, [&](std::int64_t b, std::int64_t e) { SO_BODY(reduce_body).scan(p, b, e); });
 }
 

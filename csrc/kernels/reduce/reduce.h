@@ -5,7 +5,8 @@
 //           fills empty reductions.
 // Types     float32, float64, bfloat16 and float16 in (the last two accumulate in float32, one rounding at the end);
 //           int64, int32, int16, int8, uint8 and bool for the exact operations. See Op.
-// Order     [src ATen/native/cuda/Reduce.cuh@v2.13.0]: `plan` states the launch (block, CTAs an output). A thread folds its
+// Order     [src ATen/native/cuda/Reduce.cuh@v2.13.0]: `plan` states the launch (block, CTAs an output). A thread folds
+// its
 //           elements into 4 accumulators in turn (moments: 2), or, where the reduced dimension is contiguous and long,
 //           into one accumulator for each element of a vector of 4 (8 for 16-bit sums and means, 2 for moments), with
 //           an unaligned head and a tail by the first threads. Then the accumulators left to right, the block's x by
@@ -27,14 +28,27 @@
 namespace step_oracle::reduce {
 
 enum class Op : std::uint8_t {
-  kSum, kMean, kProd,
-  kMax, kMin,                       // NaN wins; of equal values (+0, -0) the order decides
-  kNorm0, kNorm1, kNorm2, kNormInf, kNormNegInf,
-  kPowerSum2,                       // norm2 without the root
-  kVar, kStd, kVarMean, kStdMean,   // the last two have a second output, the mean
-  kMaxIndex, kMinIndex,             // two outputs: value and int64 index, the first of equal ones
-  kArgMax, kArgMin,                 // one output: the int64 index
-  kAny, kAll,                       // bool out; the elements count as x != 0
+  kSum,
+  kMean,
+  kProd,
+  kMax,
+  kMin,  // NaN wins; of equal values (+0, -0) the order decides
+  kNorm0,
+  kNorm1,
+  kNorm2,
+  kNormInf,
+  kNormNegInf,
+  kPowerSum2,  // norm2 without the root
+  kVar,
+  kStd,
+  kVarMean,
+  kStdMean,  // the last two have a second output, the mean
+  kMaxIndex,
+  kMinIndex,  // two outputs: value and int64 index, the first of equal ones
+  kArgMax,
+  kArgMin,  // one output: the int64 index
+  kAny,
+  kAll,  // bool out; the elements count as x != 0
 };
 
 inline constexpr int kMaxDims = 25;  // [src OffsetCalculator.cuh@v2.13.0 MAX_DIMS]
@@ -54,10 +68,10 @@ struct Params {
   Iterator iter;
   const void* x = nullptr;
   void* y = nullptr;
-  void* y2 = nullptr;            // kVarMean, kStdMean: the mean; kMaxIndex, kMinIndex: int64 indices. The same layout
-  std::uint64_t address = 0;     // of x on the card, modulo 512
-  double correction = 1.0;       // moments: the divisor is count - correction
-  int sms = 0;                   // multiprocessors
+  void* y2 = nullptr;         // kVarMean, kStdMean: the mean; kMaxIndex, kMinIndex: int64 indices. The same layout
+  std::uint64_t address = 0;  // of x on the card, modulo 512
+  double correction = 1.0;    // moments: the divisor is count - correction
+  int sms = 0;                // multiprocessors
   int threads_per_sm = 0;
 };
 
@@ -69,10 +83,10 @@ struct Plan {
   int vector;                    // elements of such a vector
   int turns;                     // accumulators of a thread otherwise
   int out_vector;
-  int width, height;             // block
-  bool y_reduces;                // y splits the input
-  int ctas;                      // for each output
-  std::int64_t step;             // threads over one output's input, all CTAs
+  int width, height;  // block
+  bool y_reduces;     // y splits the input
+  int ctas;           // for each output
+  std::int64_t step;  // threads over one output's input, all CTAs
   int threads() const { return (fast ? width : 1) * (y_reduces ? height : 1); }  // over one output, in one CTA
 };
 Plan plan(const Params& params);

@@ -1,4 +1,5 @@
-// Reductions whose result no order changes: integers, any, all, and the extreme with its index. One pass in index order.
+// Reductions whose result no order changes: integers, any, all, and the extreme with its index. One pass in index
+// order.
 #pragma once
 #include <cstdint>
 
@@ -39,7 +40,9 @@ inline void each(const Params& p, const char* data, std::int64_t inputs, Fn fn) 
 
 // Of a and the later b, is a kept as the larger (smaller)? NaN is larger than all; equal: the earlier.
 template <bool kLargest, class A>
-inline bool keeps(A a, A b) { return (a != a) | (kLargest ? a >= b : a <= b); }
+inline bool keeps(A a, A b) {
+  return (a != a) | (kLargest ? a >= b : a <= b);
+}
 
 template <class T, bool kLargest>
 inline void extreme(const Params& p, const char* data, std::int64_t inputs, char* y, char* y2) {
@@ -86,11 +89,16 @@ inline bool one(const Params& p, const char* data, std::int64_t inputs, char* y,
     }
     case Op::kMax:
     case Op::kMaxIndex:
-    case Op::kArgMax: extreme<T, true>(p, data, inputs, y, y2); return true;
+    case Op::kArgMax:
+      extreme<T, true>(p, data, inputs, y, y2);
+      return true;
     case Op::kMin:
     case Op::kMinIndex:
-    case Op::kArgMin: extreme<T, false>(p, data, inputs, y, y2); return true;
-    default: return false;
+    case Op::kArgMin:
+      extreme<T, false>(p, data, inputs, y, y2);
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -119,16 +127,26 @@ inline bool run(const Params& p, std::int64_t begin, std::int64_t end) {
   const bool whole = p.in != DType::kF32 && p.in != DType::kF64 && p.in != DType::kBF16 && p.in != DType::kF16;
   if (!right || (!whole && !index && !arg && !truth)) return false;
   switch (p.in) {
-    case DType::kF32: return outputs<float>(p, begin, end);
-    case DType::kF64: return outputs<double>(p, begin, end);
-    case DType::kBF16: return outputs<Bf16>(p, begin, end);
-    case DType::kF16: return outputs<F16>(p, begin, end);
-    case DType::kI64: return outputs<std::int64_t>(p, begin, end);
-    case DType::kI32: return outputs<std::int32_t>(p, begin, end);
-    case DType::kI16: return outputs<std::int16_t>(p, begin, end);
-    case DType::kI8: return outputs<std::int8_t>(p, begin, end);
-    case DType::kU8: return outputs<std::uint8_t>(p, begin, end);
-    case DType::kBool: return outputs<bool>(p, begin, end);
+    case DType::kF32:
+      return outputs<float>(p, begin, end);
+    case DType::kF64:
+      return outputs<double>(p, begin, end);
+    case DType::kBF16:
+      return outputs<Bf16>(p, begin, end);
+    case DType::kF16:
+      return outputs<F16>(p, begin, end);
+    case DType::kI64:
+      return outputs<std::int64_t>(p, begin, end);
+    case DType::kI32:
+      return outputs<std::int32_t>(p, begin, end);
+    case DType::kI16:
+      return outputs<std::int16_t>(p, begin, end);
+    case DType::kI8:
+      return outputs<std::int8_t>(p, begin, end);
+    case DType::kU8:
+      return outputs<std::uint8_t>(p, begin, end);
+    case DType::kBool:
+      return outputs<bool>(p, begin, end);
   }
   return false;
 }

@@ -45,6 +45,21 @@ A fold_threads(const Plan& g, A* value) {
   return fold_halves(rows, height, &Op::merge);
 }
 
+// acc[i] takes in a[i], then b[i], c[i], d[i]; and one by one. Apart, so that the compiler sees that nothing overlaps.
+template <class Op, class T, class A>
+void take_four(A* __restrict acc, const T* __restrict a, const T* __restrict b, const T* __restrict c,
+               const T* __restrict d, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const A first = Op::step(acc[i], widen(a[i])), second = Op::step(first, widen(b[i]));
+    const A third = Op::step(second, widen(c[i]));
+    acc[i] = Op::step(third, widen(d[i]));
+  }
+}
+template <class Op, class T, class A>
+void take(A* __restrict acc, const T* __restrict a, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::step(acc[i], widen(a[i]));
+}
+
 // One output in CTA `cta`, the input contiguous and read in vectors: memory order is (vector, element), so the
 // accumulators of all threads lie in the order of memory.
 template <class T, class Op>
@@ -60,7 +75,8 @@ typename Op::Acc vector_value(const Params& p, const Plan& g, const T* data, std
     data -= shift;
     end += shift;
     if (first)
-      for (std::int64_t t = shift; t < vector && t < end; ++t) acc[t * vector] = Op::step(acc[t * vector], widen(data[t]));
+      for (std::int64_t t = shift; t < vector && t < end; ++t)
+        acc[t * vector] = Op::step(acc[t * vector], widen(data[t]));
     data += vector;
     end -= vector;
   }
@@ -68,13 +84,11 @@ typename Op::Acc vector_value(const Params& p, const Plan& g, const T* data, std
   std::int64_t v = cta * threads;
   for (; v + 3 * g.step + threads <= vectors; v += 4 * g.step) {  // four of each thread's vectors at a time
     const T *a = data + v * vector, *b = a + jump, *c = b + jump, *d = c + jump;
-    for (std::int64_t i = 0; i < all; ++i)
-      acc[i] = Op::step(Op::step(Op::step(Op::step(acc[i], widen(a[i])), widen(b[i])), widen(c[i])), widen(d[i]));
+    take_four<Op>(acc, a, b, c, d, all);
   }
   for (; v < vectors; v += g.step) {
     const std::int64_t n = (vectors - v < threads ? vectors - v : threads) * vector;
-    const T* at = data + v * vector;
-    for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::step(acc[i], widen(at[i]));
+    take<Op>(acc, data + v * vector, n);
   }
   if (first && end > 0)
     for (std::int64_t t = 0; t < end % vector; ++t)
@@ -102,8 +116,7 @@ typename Op::Acc turns_value(const Params& p, const Plan& g, const char* data, s
     const std::int64_t n = g.inputs - e < threads ? g.inputs - e : threads;
     A* a = acc + turn * threads;
     if (contiguous) {
-      const T* at = reinterpret_cast<const T*>(data) + e;
-      for (std::int64_t i = 0; i < n; ++i) a[i] = Op::step(a[i], widen(at[i]));
+      take<Op>(a, reinterpret_cast<const T*>(data) + e, n);
     } else {
       Walk walk(p.iter.reduced, p.iter.shape, p.iter.in_stride, e);
       for (std::int64_t i = 0; i < n; ++i, walk.next())
@@ -154,9 +167,9 @@ void tile_values(const Params& p, const Plan& g, std::int64_t row, std::int64_t 
           A* acc_t = acc + (k * threads + t) * width;
           const char* from = data + (first + k * g.step + t) * row_pitch;
           const T *a = reinterpret_cast<const T*>(from), *b = reinterpret_cast<const T*>(from + jump * row_pitch);
-          const T *c = reinterpret_cast<const T*>(from + 2 * jump * row_pitch), *d = reinterpret_cast<const T*>(from + 3 * jump * row_pitch);
-          for (std::int64_t j = 0; j < width; ++j)
-            acc_t[j] = Op::step(Op::step(Op::step(Op::step(acc_t[j], widen(a[j])), widen(b[j])), widen(c[j])), widen(d[j]));
+          const T *c = reinterpret_cast<const T*>(from + 2 * jump * row_pitch),
+                  *d = reinterpret_cast<const T*>(from + 3 * jump * row_pitch);
+          take_four<Op>(acc_t, a, b, c, d, width);
         }
   }
   for (std::int64_t e = first; e < g.inputs; e += g.step) {
@@ -166,8 +179,7 @@ void tile_values(const Params& p, const Plan& g, std::int64_t row, std::int64_t 
       A* a = acc + (turn * threads + t) * width;
       const char* from = data + walk.offset;
       if (pitch == static_cast<std::int64_t>(sizeof(T))) {
-        const T* at = reinterpret_cast<const T*>(from);
-        for (std::int64_t j = 0; j < width; ++j) a[j] = Op::step(a[j], widen(at[j]));
+        take<Op>(a, reinterpret_cast<const T*>(from), width);
       } else {
         for (std::int64_t j = 0; j < width; ++j)
           a[j] = Op::step(a[j], widen(*reinterpret_cast<const T*>(from + j * pitch)));
@@ -237,8 +249,8 @@ struct Finish {
   void call() {
     using A = typename Op::Acc;
     const auto* values = static_cast<const A*>(staging);
-    const Context context = {static_cast<double>(static_cast<float>(g.outputs) /
-                                                 static_cast<float>(g.outputs * g.inputs)), p.correction};
+    const Context context = {
+        static_cast<double>(static_cast<float>(g.outputs) / static_cast<float>(g.outputs * g.inputs)), p.correction};
     const Context wide = {static_cast<double>(g.outputs) / static_cast<double>(g.outputs * g.inputs), p.correction};
     const int kept = p.iter.dims - p.iter.reduced;
     Walk walk(kept, p.iter.shape + p.iter.reduced, p.iter.out_stride + p.iter.reduced, begin);
@@ -264,7 +276,9 @@ void finish(const Params& p, const Plan& g, std::int64_t begin, std::int64_t end
 struct Size {
   std::int64_t bytes = 0;
   template <class T, class Op>
-  void call() { bytes = sizeof(typename Op::Acc); }
+  void call() {
+    bytes = sizeof(typename Op::Acc);
+  }
 };
 
 std::int64_t value_size(const Params& p) {

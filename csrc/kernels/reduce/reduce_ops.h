@@ -4,20 +4,26 @@
 #include <cstdint>
 
 #include "csrc/kernels/arith/element.h"
-#include "csrc/kernels/core/isa_namespace.h"
 #include "csrc/kernels/arith/moments.h"
+#include "csrc/kernels/core/isa_namespace.h"
 #include "csrc/kernels/reduce/reduce.h"
 
 SO_ISA_BEGIN
 namespace reduce_ops {
 
-template <class A> constexpr A infinity() { return static_cast<A>(__builtin_inff()); }
+template <class A>
+constexpr A infinity() {
+  return static_cast<A>(__builtin_inff());
+}
 inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
 inline double absolute(double x) { return double_of(bits_of(x) & 0x7fffffffffffffffull); }
 inline float root(float x) { return __builtin_sqrtf(x); }
 inline double root(double x) { return __builtin_sqrt(x); }
 
-// What project() needs beside the value.
+inline float chosen(bool condition, float a, float b) { return pick(condition, a, b); }
+inline double chosen(bool condition, double a, double b) { return condition ? a : b; }
+
+// What result() needs beside the value.
 struct Context {
   double factor;      // mean
   double correction;  // moments
@@ -61,27 +67,27 @@ struct Norm2 : PowerSum2<A> {
 template <class A>
 struct Max : Plus<A> {
   static A start() { return -infinity<A>(); }
-  static A step(A a, A x) { return (a != a) | (a > x) ? a : x; }
+  static A step(A a, A x) { return chosen((a != a) | (a > x), a, x); }
   static A merge(A a, A b) { return step(a, b); }
   static constexpr bool kExact = true;
 };
 template <class A>
 struct Min : Plus<A> {
   static A start() { return infinity<A>(); }
-  static A step(A a, A x) { return (a != a) | (a < x) ? a : x; }
+  static A step(A a, A x) { return chosen((a != a) | (a < x), a, x); }
   static A merge(A a, A b) { return step(a, b); }
   static constexpr bool kExact = true;
 };
 template <class A>
 struct NormInf : Plus<A> {
-  static A merge(A a, A b) { return (b != b) | (a < b) ? b : a; }
+  static A merge(A a, A b) { return chosen((b != b) | (a < b), b, a); }
   static A step(A a, A x) { return merge(a, absolute(x)); }
   static constexpr bool kExact = true;
 };
 template <class A>
 struct NormNegInf : Plus<A> {
   static A start() { return infinity<A>(); }
-  static A merge(A a, A b) { return (b != b) | (b < a) ? b : a; }
+  static A merge(A a, A b) { return chosen((b != b) | (b < a), b, a); }
   static A step(A a, A x) { return merge(a, absolute(x)); }
   static constexpr bool kExact = true;
 };
@@ -107,8 +113,10 @@ inline double canonical_result(double x) { return x != x ? double_of(0x7ffffffff
 
 template <class T, class Op, class A>
 inline T store(A value) {
-  if constexpr (sizeof(T) == 8) return Op::kExact ? value : canonical_result(value);
-  else return Op::kExact ? narrow_exact<T>(value) : narrow<T>(canonical_result(value));
+  if constexpr (sizeof(T) == 8)
+    return Op::kExact ? value : canonical_result(value);
+  else
+    return Op::kExact ? narrow_exact<T>(value) : narrow<T>(canonical_result(value));
 }
 
 // Calls fn.call<E, Op<A>>() for the operation of `p`; false where there is none.
@@ -116,22 +124,49 @@ template <class E, class A, class Fn>
 inline bool with_op(const reduce::Params& p, Fn& fn) {
   using reduce::Op;
   switch (p.op) {
-    case Op::kSum: fn.template call<E, Plus<A>>(); return true;
-    case Op::kMean: fn.template call<E, Mean<A>>(); return true;
-    case Op::kProd: fn.template call<E, Product<A>>(); return true;
-    case Op::kNorm0: fn.template call<E, Norm0<A>>(); return true;
-    case Op::kNorm1: fn.template call<E, Norm1<A>>(); return true;
-    case Op::kNorm2: fn.template call<E, Norm2<A>>(); return true;
-    case Op::kPowerSum2: fn.template call<E, PowerSum2<A>>(); return true;
-    case Op::kNormInf: fn.template call<E, NormInf<A>>(); return true;
-    case Op::kNormNegInf: fn.template call<E, NormNegInf<A>>(); return true;
-    case Op::kMax: fn.template call<E, Max<A>>(); return true;
-    case Op::kMin: fn.template call<E, Min<A>>(); return true;
+    case Op::kSum:
+      fn.template call<E, Plus<A>>();
+      return true;
+    case Op::kMean:
+      fn.template call<E, Mean<A>>();
+      return true;
+    case Op::kProd:
+      fn.template call<E, Product<A>>();
+      return true;
+    case Op::kNorm0:
+      fn.template call<E, Norm0<A>>();
+      return true;
+    case Op::kNorm1:
+      fn.template call<E, Norm1<A>>();
+      return true;
+    case Op::kNorm2:
+      fn.template call<E, Norm2<A>>();
+      return true;
+    case Op::kPowerSum2:
+      fn.template call<E, PowerSum2<A>>();
+      return true;
+    case Op::kNormInf:
+      fn.template call<E, NormInf<A>>();
+      return true;
+    case Op::kNormNegInf:
+      fn.template call<E, NormNegInf<A>>();
+      return true;
+    case Op::kMax:
+      fn.template call<E, Max<A>>();
+      return true;
+    case Op::kMin:
+      fn.template call<E, Min<A>>();
+      return true;
     case Op::kVar:
-    case Op::kVarMean: fn.template call<E, Variance<A>>(); return true;
+    case Op::kVarMean:
+      fn.template call<E, Variance<A>>();
+      return true;
     case Op::kStd:
-    case Op::kStdMean: fn.template call<E, Deviation<A>>(); return true;
-    default: return false;
+    case Op::kStdMean:
+      fn.template call<E, Deviation<A>>();
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -1,4 +1,5 @@
-// The definition: blocks, threads, shared memory and shuffles as Reduce.cuh and ScanUtils.cuh of torch 2.13.0 have them.
+// The definition: blocks, threads, shared memory and shuffles as Reduce.cuh and ScanUtils.cuh of torch 2.13.0 have
+// them.
 #include <map>
 #include <vector>
 
@@ -59,7 +60,8 @@ struct Kernel {
     list[0] = first;
     for (std::int64_t idx = input_index(x, y, cta); idx * vector + vector - 1 < end; idx += g.step)
       for (std::int64_t i = 0; i < vector; ++i)
-        list[static_cast<std::size_t>(i)] = load_step(list[static_cast<std::size_t>(i)], data + (idx * vector + i) * size);
+        list[static_cast<std::size_t>(i)] =
+            load_step(list[static_cast<std::size_t>(i)], data + (idx * vector + i) * size);
     const std::int64_t at = end - end % vector + x;
     if (tail_team && at < end) list[0] = load_step(list[0], data + at * size);
     for (std::size_t i = 1; i < list.size(); ++i) list[0] = Op::merge(list[0], list[i]);
@@ -71,7 +73,8 @@ struct Kernel {
     std::int64_t idx = input_index(x, y, cta);
     const auto at = [&](std::int64_t i) { return data + offset_at(p.iter.reduced, p.iter.shape, p.iter.in_stride, i); };
     while (idx + (g.turns - 1) * g.step < g.inputs) {
-      for (int i = 0; i < g.turns; ++i) list[static_cast<std::size_t>(i)] = load_step(list[static_cast<std::size_t>(i)], at(idx + i * g.step));
+      for (int i = 0; i < g.turns; ++i)
+        list[static_cast<std::size_t>(i)] = load_step(list[static_cast<std::size_t>(i)], at(idx + i * g.step));
       idx += g.step * g.turns;
     }
     for (int i = 0; i < g.turns && idx < g.inputs; ++i, idx += g.step)
@@ -84,7 +87,8 @@ struct Kernel {
     const Iterator& it = p.iter;
     const std::int64_t base = offset_at(it.dims - it.reduced, it.shape + it.reduced, it.in_stride + it.reduced, output);
     const char* data = static_cast<const char*>(p.x) + base;
-    return g.vectorize ? vectorised(data, p.address + static_cast<std::uint64_t>(base), x, y, cta) : in_turns(data, x, y, cta);
+    return g.vectorize ? vectorised(data, p.address + static_cast<std::uint64_t>(base), x, y, cta)
+                       : in_turns(data, x, y, cta);
   }
 
   void block_x(Block& v) const {
@@ -103,7 +107,8 @@ struct Kernel {
       const Block before = v;
       for (int t = 0; t < w * g.height; ++t) {
         const int other = t % 32 + offset < 32 && t + offset < w * g.height ? t + offset : t;
-        v[static_cast<std::size_t>(t)] = Op::merge(before[static_cast<std::size_t>(t)], before[static_cast<std::size_t>(other)]);
+        v[static_cast<std::size_t>(t)] =
+            Op::merge(before[static_cast<std::size_t>(t)], before[static_cast<std::size_t>(other)]);
       }
     }
   }
@@ -164,8 +169,14 @@ struct Kernel {
   }
 };
 
-template <class A> A first_of(const A& value) { return value; }
-template <class A> A first_of(const Moments<A>& value) { return value.mean; }
+template <class A>
+A first_of(const A& value) {
+  return value;
+}
+template <class A>
+A first_of(const Moments<A>& value) {
+  return value.mean;
+}
 
 struct Run {
   const Params& p;
@@ -215,7 +226,8 @@ void scan_block(const ScanParams& p) {
       for (int m = 0; m <= log; ++m)
         for (int t = 0; t < threads; ++t) {
           const int s = 1 << m, a = (t >> m << (m + 1)) | s, ti = a + t % s, si = a - 1;
-          buffer[static_cast<std::size_t>(ti)] = scan_add(buffer[static_cast<std::size_t>(ti)], buffer[static_cast<std::size_t>(si)]);
+          buffer[static_cast<std::size_t>(ti)] =
+              scan_add(buffer[static_cast<std::size_t>(ti)], buffer[static_cast<std::size_t>(si)]);
         }
       for (int t = 0; t < 2 * threads && block + t < p.n; ++t)
         static_cast<T*>(p.y)[row * p.n + block + t] = scan_result(buffer[static_cast<std::size_t>(t)]);
@@ -251,11 +263,16 @@ void run(const Params& p) {
 }
 
 void cumsum(const ScanParams& p) {
-  if (p.in == DType::kF32) p.inner == 1 ? scan_block<float>(p) : scan_serial<float>(p);
-  else if (p.in == DType::kF64) p.inner == 1 ? scan_block<double>(p) : scan_serial<double>(p);
-  else if (p.in == DType::kBF16) p.inner == 1 ? scan_block<Bf16>(p) : scan_serial<Bf16>(p);
-  else if (p.in == DType::kF16) p.inner == 1 ? scan_block<F16>(p) : scan_serial<F16>(p);
-  else scan_rows(p, 0, p.outer);
+  if (p.in == DType::kF32)
+    p.inner == 1 ? scan_block<float>(p) : scan_serial<float>(p);
+  else if (p.in == DType::kF64)
+    p.inner == 1 ? scan_block<double>(p) : scan_serial<double>(p);
+  else if (p.in == DType::kBF16)
+    p.inner == 1 ? scan_block<Bf16>(p) : scan_serial<Bf16>(p);
+  else if (p.in == DType::kF16)
+    p.inner == 1 ? scan_block<F16>(p) : scan_serial<F16>(p);
+  else
+    scan_rows(p, 0, p.outer);
 }
 
 }  // namespace step_oracle::reduce::ref

@@ -75,16 +75,36 @@ inline void scan_float(const reduce::ScanParams& p, std::int64_t row) {
 
 inline void scan_rows(const reduce::ScanParams& p, std::int64_t begin, std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) switch (p.in) {
-      case DType::kF32: scan_float<float>(p, row); break;
-      case DType::kF64: scan_float<double>(p, row); break;
-      case DType::kBF16: scan_float<Bf16>(p, row); break;
-      case DType::kF16: scan_float<F16>(p, row); break;
-      case DType::kI64: scan_exact<std::int64_t>(p, row); break;
-      case DType::kI32: scan_exact<std::int32_t>(p, row); break;
-      case DType::kI16: scan_exact<std::int16_t>(p, row); break;
-      case DType::kI8: scan_exact<std::int8_t>(p, row); break;
-      case DType::kU8: scan_exact<std::uint8_t>(p, row); break;
-      case DType::kBool: scan_exact<bool>(p, row); break;
+      case DType::kF32:
+        scan_float<float>(p, row);
+        break;
+      case DType::kF64:
+        scan_float<double>(p, row);
+        break;
+      case DType::kBF16:
+        scan_float<Bf16>(p, row);
+        break;
+      case DType::kF16:
+        scan_float<F16>(p, row);
+        break;
+      case DType::kI64:
+        scan_exact<std::int64_t>(p, row);
+        break;
+      case DType::kI32:
+        scan_exact<std::int32_t>(p, row);
+        break;
+      case DType::kI16:
+        scan_exact<std::int16_t>(p, row);
+        break;
+      case DType::kI8:
+        scan_exact<std::int8_t>(p, row);
+        break;
+      case DType::kU8:
+        scan_exact<std::uint8_t>(p, row);
+        break;
+      case DType::kBool:
+        scan_exact<bool>(p, row);
+        break;
     }
 }
 

@@ -1,8 +1,8 @@
 #include "csrc/kernels/softmax/softmax.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
@@ -33,7 +33,9 @@ int spatial_threads(std::int64_t n, std::int64_t inner) {
   return static_cast<int>(threads);
 }
 
-Plan warp_plan(std::int64_t n) { return {Kernel::kWarp, static_cast<int>(std::min<std::int64_t>(32, power_above(n))), 1}; }
+Plan warp_plan(std::int64_t n) {
+  return {Kernel::kWarp, static_cast<int>(std::min<std::int64_t>(32, power_above(n))), 1};
+}
 
 // A row and the warps' partial values fit, and every row of every tensor is aligned to 16 bytes.
 bool fits_shared(std::int64_t n, std::int64_t size, int threads, int vector, std::uint64_t addresses) {
@@ -42,9 +44,11 @@ bool fits_shared(std::int64_t n, std::int64_t size, int threads, int vector, std
 
 void validate(std::int64_t outer, std::int64_t n, std::int64_t inner, const char* name) {
   if (outer < 0 || n < 0 || inner < 0)
-    throw Error(ErrorKind::kBadInput, fmt::format("{}: sizes {} x {} x {}; none may be negative", name, outer, n, inner));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("{}: sizes {} x {} x {}; none may be negative", name, outer, n, inner));
   if (n > INT32_MAX)
-    throw Error(ErrorKind::kUnsupported, fmt::format("{}: {} elements in the dimension; at most 2^31 - 1 are modelled", name, n));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("{}: {} elements in the dimension; at most 2^31 - 1 are modelled", name, n));
 }
 
 }  // namespace
@@ -80,8 +84,9 @@ void forward(const Params& p) {
   validate(p.outer, p.n, p.inner, "softmax");
   const bool known = p.in == p.out ? half(p.in) || p.in == DType::kF32 : half(p.in) && p.out == DType::kF32;
   if (!known)
-    throw Error(ErrorKind::kUnsupported, fmt::format("softmax of {} to {} is not modelled; use float32, bfloat16 or float16",
-                                                     name_of(p.in), name_of(p.out)));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("softmax of {} to {} is not modelled; use float32, bfloat16 or float16", name_of(p.in),
+                            name_of(p.out)));
   if (p.outer * p.n * p.inner == 0) return;
   const Plan plan = plan_forward(p);
   parallel_for(p.outer, std::max<std::int64_t>(1, 4096 / (p.n * p.inner)),
@@ -92,8 +97,9 @@ void backward(const BackwardParams& p) {
   validate(p.outer, p.n, p.inner, "softmax backward");
   const bool known = p.in == p.out ? half(p.in) || p.in == DType::kF32 : half(p.out) && p.in == DType::kF32;
   if (!known)
-    throw Error(ErrorKind::kUnsupported, fmt::format("softmax backward of {} to {} is not modelled; use float32, bfloat16 or float16",
-                                                     name_of(p.in), name_of(p.out)));
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("softmax backward of {} to {} is not modelled; use float32, bfloat16 or float16",
+                            name_of(p.in), name_of(p.out)));
   if (p.outer * p.n * p.inner == 0) return;
   const Plan plan = plan_backward(p);
   parallel_for(p.outer, std::max<std::int64_t>(1, 4096 / (p.n * p.inner)),

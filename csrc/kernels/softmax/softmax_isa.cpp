@@ -54,7 +54,8 @@ void add_strided(const Source& source, std::int64_t begin, std::int64_t end, int
 
 // sum[t] += the elements of vectors t, t + threads, ..., from element `begin` on; `vectors` of them.
 template <int kVector, class Source>
-void add_vectors(const Source& source, std::int64_t begin, std::int64_t vectors, int threads, float* sum, float* buffer) {
+void add_vectors(const Source& source, std::int64_t begin, std::int64_t vectors, int threads, float* sum,
+                 float* buffer) {
   for (std::int64_t v = 0; v < vectors; v += threads) {
     const std::int64_t n = vectors - v < threads ? vectors - v : threads;
     source.fill(begin + v * kVector, n * kVector, buffer);
@@ -67,7 +68,8 @@ void add_vectors(const Source& source, std::int64_t begin, std::int64_t vectors,
 }
 
 template <class Source>
-void add_vectors(const Source& source, const Plan& plan, std::int64_t begin, std::int64_t vectors, float* sum, float* buffer) {
+void add_vectors(const Source& source, const Plan& plan, std::int64_t begin, std::int64_t vectors, float* sum,
+                 float* buffer) {
   plan.vector == 4 ? add_vectors<4>(source, begin, vectors, plan.threads, sum, buffer)
                    : add_vectors<8>(source, begin, vectors, plan.threads, sum, buffer);
 }
@@ -130,8 +132,8 @@ void forward_row(const Plan& plan, const In* x, Out* y, std::int64_t n, std::int
   const Exponentials<In> source{x, max, kKeep ? reinterpret_cast<float*>(y) : nullptr};
   float sums[1024];
   thread_sums(source, plan, n, shift, sums);
-  const float sum = plan.kernel == Kernel::kWarp ? fold_halves(sums, plan.threads, &add)
-                                                 : fold_block(sums, plan.threads, 0.0f, &add);
+  const float sum =
+      plan.kernel == Kernel::kWarp ? fold_halves(sums, plan.threads, &add) : fold_block(sums, plan.threads, 0.0f, &add);
   if constexpr (kLog) {
     const float log = libdevice::logf(sum);
     for (std::int64_t i = 0; i < n; ++i) y[i] = narrow<Out>(canonical((widen(x[i]) - max) - log));
@@ -155,7 +157,8 @@ void backward_row(const Plan& plan, const In* grad, const In* y, Out* dx, std::i
   }
 }
 
-// Columns [column, column + width) of one outer index: thread d of the dimension folds rows d, d + threads, ...; halves.
+// Columns [column, column + width) of one outer index: thread d of the dimension folds rows d, d + threads, ...;
+// halves.
 template <class Value>
 void spatial_sum(const Plan& plan, std::int64_t n, std::int64_t width, float* sum, Value value) {
   float sums[1024];
@@ -231,7 +234,8 @@ void backward_typed(const BackwardParams& p, const Plan& plan, std::int64_t begi
       continue;
     }
     for (std::int64_t j = 0; j < p.inner; j += kTile)
-      backward_columns<In, Out, kLog>(plan, grad + j, y + j, dx + j, p.n, p.inner, p.inner - j < kTile ? p.inner - j : kTile);
+      backward_columns<In, Out, kLog>(plan, grad + j, y + j, dx + j, p.n, p.inner,
+                                      p.inner - j < kTile ? p.inner - j : kTile);
   }
 }
 
@@ -245,19 +249,29 @@ void backward_either(const BackwardParams& p, const Plan& plan, std::int64_t beg
 }
 
 void forward(const Params& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
-  if (p.in == DType::kF32) forward_either<float, float>(p, plan, begin, end);
-  else if (p.in == DType::kBF16 && p.out == DType::kF32) forward_either<Bf16, float>(p, plan, begin, end);
-  else if (p.in == DType::kBF16) forward_either<Bf16, Bf16>(p, plan, begin, end);
-  else if (p.out == DType::kF32) forward_either<F16, float>(p, plan, begin, end);
-  else forward_either<F16, F16>(p, plan, begin, end);
+  if (p.in == DType::kF32)
+    forward_either<float, float>(p, plan, begin, end);
+  else if (p.in == DType::kBF16 && p.out == DType::kF32)
+    forward_either<Bf16, float>(p, plan, begin, end);
+  else if (p.in == DType::kBF16)
+    forward_either<Bf16, Bf16>(p, plan, begin, end);
+  else if (p.out == DType::kF32)
+    forward_either<F16, float>(p, plan, begin, end);
+  else
+    forward_either<F16, F16>(p, plan, begin, end);
 }
 
 void backward(const BackwardParams& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
-  if (p.in == DType::kBF16) backward_either<Bf16, Bf16>(p, plan, begin, end);
-  else if (p.in == DType::kF16) backward_either<F16, F16>(p, plan, begin, end);
-  else if (p.out == DType::kBF16) backward_either<float, Bf16>(p, plan, begin, end);
-  else if (p.out == DType::kF16) backward_either<float, F16>(p, plan, begin, end);
-  else backward_either<float, float>(p, plan, begin, end);
+  if (p.in == DType::kBF16)
+    backward_either<Bf16, Bf16>(p, plan, begin, end);
+  else if (p.in == DType::kF16)
+    backward_either<F16, F16>(p, plan, begin, end);
+  else if (p.out == DType::kBF16)
+    backward_either<float, Bf16>(p, plan, begin, end);
+  else if (p.out == DType::kF16)
+    backward_either<float, F16>(p, plan, begin, end);
+  else
+    backward_either<float, float>(p, plan, begin, end);
 }
 
 }  // namespace

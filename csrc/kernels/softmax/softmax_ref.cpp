@@ -19,9 +19,12 @@ float load(const void* data, DType type, std::int64_t i) {
 }
 void store(void* data, DType type, std::int64_t i, float value) {
   value = canonical(value);
-  if (type == DType::kF32) static_cast<float*>(data)[i] = value;
-  else if (type == DType::kBF16) static_cast<Bf16*>(data)[i] = narrow<Bf16>(value);
-  else static_cast<F16*>(data)[i] = narrow<F16>(value);
+  if (type == DType::kF32)
+    static_cast<float*>(data)[i] = value;
+  else if (type == DType::kBF16)
+    static_cast<Bf16*>(data)[i] = narrow<Bf16>(value);
+  else
+    static_cast<F16*>(data)[i] = narrow<F16>(value);
 }
 
 float plus(float a, float b) { return a + b; }
@@ -31,7 +34,8 @@ float larger(float a, float b) { return a < b ? b : a; }
 float butterfly(Values v, int lanes, float (*op)(float, float)) {
   for (int offset = lanes / 2; offset > 0; offset /= 2) {
     const Values before = v;
-    for (int l = 0; l < lanes; ++l) at(v, l) = op(before[static_cast<std::size_t>(l)], before[static_cast<std::size_t>(l ^ offset)]);
+    for (int l = 0; l < lanes; ++l)
+      at(v, l) = op(before[static_cast<std::size_t>(l)], before[static_cast<std::size_t>(l ^ offset)]);
   }
   return v[0];
 }
@@ -39,7 +43,9 @@ float butterfly(Values v, int lanes, float (*op)(float, float)) {
 float shuffle_down(Values v, float (*op)(float, float)) {
   for (int offset = 16; offset > 0; offset /= 2) {
     const Values before = v;
-    for (int l = 0; l < 32; ++l) at(v, l) = op(before[static_cast<std::size_t>(l)], before[static_cast<std::size_t>(l + offset < 32 ? l + offset : l)]);
+    for (int l = 0; l < 32; ++l)
+      at(v, l) =
+          op(before[static_cast<std::size_t>(l)], before[static_cast<std::size_t>(l + offset < 32 ? l + offset : l)]);
   }
   return v[0];
 }
@@ -47,7 +53,8 @@ float shuffle_down(Values v, float (*op)(float, float)) {
 // BlockReduce of block_reduce.cuh.
 float block_fold(const Values& v, int threads, float identity, float (*op)(float, float)) {
   Values leaders(32, identity);
-  for (int w = 0; w < threads / 32; ++w) at(leaders, w) = shuffle_down(Values(v.begin() + w * 32, v.begin() + w * 32 + 32), op);
+  for (int w = 0; w < threads / 32; ++w)
+    at(leaders, w) = shuffle_down(Values(v.begin() + w * 32, v.begin() + w * 32 + 32), op);
   return shuffle_down(leaders, op);
 }
 
@@ -111,10 +118,14 @@ float halves(Values v) {
 
 float sum_of(const Plan& plan, const Values& sums, bool backward) {
   switch (plan.kernel) {
-    case Kernel::kWarp: return butterfly(sums, plan.threads, plus);
-    case Kernel::kSpatial: return halves(sums);
-    case Kernel::kGeneral: return backward ? serial_fold(sums, plan.threads, 0.0f, plus) : block_fold(sums, plan.threads, 0.0f, plus);
-    default: return block_fold(sums, plan.threads, 0.0f, plus);
+    case Kernel::kWarp:
+      return butterfly(sums, plan.threads, plus);
+    case Kernel::kSpatial:
+      return halves(sums);
+    case Kernel::kGeneral:
+      return backward ? serial_fold(sums, plan.threads, 0.0f, plus) : block_fold(sums, plan.threads, 0.0f, plus);
+    default:
+      return block_fold(sums, plan.threads, 0.0f, plus);
   }
 }
 
@@ -134,9 +145,11 @@ void forward(const Params& p) {
       const std::int64_t shift = shift_of(p.x_address, outer, p.n, p.in);
       float max = -__builtin_inff();
       for (std::int64_t i = 0; i < p.n; ++i) max = larger(max, x(i));  // a choice: no order changes the results
-      const float sum = sum_of(plan, thread_sums(plan, p.n, shift, [&](std::int64_t i) { return libdevice::expf(x(i) - max); }), false);
+      const float sum = sum_of(
+          plan, thread_sums(plan, p.n, shift, [&](std::int64_t i) { return libdevice::expf(x(i) - max); }), false);
       for (std::int64_t i = 0; i < p.n; ++i)
-        store(p.y, p.out, base + i * p.inner, p.log ? (x(i) - max) - libdevice::logf(sum) : libdevice::expf(x(i) - max) / sum);
+        store(p.y, p.out, base + i * p.inner,
+              p.log ? (x(i) - max) - libdevice::logf(sum) : libdevice::expf(x(i) - max) / sum);
     }
 }
 

@@ -1,5 +1,7 @@
 // Moves by index and sums at an index, as CUDA's Embedding.cu, Indexing.cu, IndexKernel.cu and ScatterGatherKernel.cu.
 #define AT_PER_OPERATOR_HEADERS
+#include "csrc/kernels/indexing/indexing.h"
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/IndexingUtils.h>
@@ -19,7 +21,6 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/kernels/indexing/indexing.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/races.h"
 #include "csrc/oracle/aten/structured.h"
@@ -30,7 +31,8 @@ namespace {
 using indexing::PointsParams;
 
 void require_dims(int64_t dims, std::string_view op) {
-  if (dims > indexing::kMaxDims) refuse(op, fmt::format("of {} dimensions is not modelled", dims), "Use at most 25 dimensions");
+  if (dims > indexing::kMaxDims)
+    refuse(op, fmt::format("of {} dimensions is not modelled", dims), "Use at most 25 dimensions");
 }
 
 int64_t bytes(const at::Tensor& t, int64_t dim) { return t.stride(dim) * static_cast<int64_t>(t.itemsize()); }
@@ -64,10 +66,13 @@ at::Tensor at_least_1d(const at::Tensor& t) { return t.dim() == 0 ? t.view({1}) 
 
 at::Tensor& index_select_into(const at::Tensor& self_, int64_t dim, const at::Tensor& index_, at::Tensor& out) {
   TORCH_CHECK(index_.dim() <= 1, "Index is supposed to be an empty tensor or a vector");
-  TORCH_CHECK(index_.scalar_type() == at::kLong || index_.scalar_type() == at::kInt, "index_select(): Expected dtype int32 or int64 for index, but got: ", index_.scalar_type());
-  TORCH_CHECK(self_.scalar_type() == out.scalar_type(), "index_select(): Source and result must have the same scalar type");
+  TORCH_CHECK(index_.scalar_type() == at::kLong || index_.scalar_type() == at::kInt,
+              "index_select(): Expected dtype int32 or int64 for index, but got: ", index_.scalar_type());
+  TORCH_CHECK(self_.scalar_type() == out.scalar_type(),
+              "index_select(): Source and result must have the same scalar type");
   dim = at::maybe_wrap_dim(dim, self_.dim());
-  TORCH_CHECK(self_.dim() > 0 || index_.numel() == 1, "index_select(): Index to scalar can have only 1 value, got ", index_.numel(), " value(s)");
+  TORCH_CHECK(self_.dim() > 0 || index_.numel() == 1, "index_select(): Index to scalar can have only 1 value, got ",
+              index_.numel(), " value(s)");
   std::vector<int64_t> shape = self_.sizes().vec();
   if (self_.dim() > 0) shape[static_cast<std::size_t>(dim)] = index_.numel();
   at::native::resize_output(out, shape);
@@ -76,8 +81,9 @@ at::Tensor& index_select_into(const at::Tensor& self_, int64_t dim, const at::Te
   const bool rows = dim == 0 && result.is_contiguous() && self.dim() > 0 && self.select(0, 0).is_contiguous();
   if (rows && self.size(0) > 0) {
     const int64_t row_bytes = result.numel() / index.numel() * static_cast<int64_t>(self.itemsize());
-    indexing::gather_rows({index.numel(), row_bytes, self.const_data_ptr(), self.size(0), bytes(self, 0), dtype_of(index, "index_select"), index.const_data_ptr(),
-                           index.stride(0), result.mutable_data_ptr()});
+    indexing::gather_rows({index.numel(), row_bytes, self.const_data_ptr(), self.size(0), bytes(self, 0),
+                           dtype_of(index, "index_select"), index.const_data_ptr(), index.stride(0),
+                           result.mutable_data_ptr()});
     return out;
   }
   std::vector<int64_t> ones(static_cast<std::size_t>(self.dim()), 1);
@@ -88,14 +94,17 @@ at::Tensor& index_select_into(const at::Tensor& self_, int64_t dim, const at::Te
   indexing::points(p);
   return out;
 }
-at::Tensor& index_select_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, at::Tensor& out) { return index_select_into(self, dim, index, out); }
+at::Tensor& index_select_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, at::Tensor& out) {
+  return index_select_into(self, dim, index, out);
+}
 at::Tensor index_select_new(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   at::Tensor out = at::empty({0}, self.options());
   index_select_into(self, dim, index, out);
   return out;
 }
 
-at::Tensor& gather_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, bool sparse_grad, at::Tensor& out) {
+at::Tensor& gather_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, bool sparse_grad,
+                       at::Tensor& out) {
   Structured<at::meta::structured_gather> op(out);
   op.meta(self, dim, index, sparse_grad);
   if (index.numel() > 0) {
@@ -117,7 +126,8 @@ void scatter_into(const at::Tensor& result, int64_t dim, const at::Tensor& index
   p.put = true;
   indexing::points(p);
 }
-at::Tensor& scatter_src_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& src, at::Tensor& out) {
+at::Tensor& scatter_src_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& src,
+                            at::Tensor& out) {
   Structured<at::meta::structured_scatter_src> op(out);
   op.meta(self, dim, index, src);
   if (!self.is_same(op.output(0))) op.output(0).copy_(self);
@@ -125,7 +135,8 @@ at::Tensor& scatter_src_out(const at::Tensor& self, int64_t dim, const at::Tenso
   op.finish();
   return out;
 }
-at::Tensor& scatter_value_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Scalar& value, at::Tensor& out) {
+at::Tensor& scatter_value_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Scalar& value,
+                              at::Tensor& out) {
   Structured<at::meta::structured_scatter_value> op(out);
   op.meta(self, dim, index, value);
   if (!self.is_same(op.output(0))) op.output(0).copy_(self);
@@ -138,10 +149,11 @@ at::Tensor& scatter_value_out(const at::Tensor& self, int64_t dim, const at::Ten
 // ---- sums at an index ----
 
 // dest, contiguous, as rows x width; equal indices are summed in their order.
-void accumulate(const at::Tensor& dest, int64_t width, const std::vector<int64_t>& index, const at::Tensor& values, bool one_by_one, std::string_view op) {
+void accumulate(const at::Tensor& dest, int64_t width, const std::vector<int64_t>& index, const at::Tensor& values,
+                bool one_by_one, std::string_view op) {
   if (index.empty() || width == 0) return;
-  indexing::accumulate({dtype_of(dest, op), static_cast<int64_t>(index.size()), width, dest.numel() / width, index.data(), values.const_data_ptr(),
-                        dest.mutable_data_ptr(), one_by_one});
+  indexing::accumulate({dtype_of(dest, op), static_cast<int64_t>(index.size()), width, dest.numel() / width,
+                        index.data(), values.const_data_ptr(), dest.mutable_data_ptr(), one_by_one});
 }
 
 bool all_different(std::vector<int64_t> index) {
@@ -153,7 +165,8 @@ bool all_different(std::vector<int64_t> index) {
 bool atomics_in_order(const std::vector<int64_t>& index, at::ScalarType type, std::string_view op) {
   if (numeric_switches().deterministic) return false;
   if (all_different(index) || at::isIntegralType(type, true)) return true;
-  on_race(op, "adds to one element several times by atomic additions, whose order is not defined", "Call torch.use_deterministic_algorithms(True)");
+  on_race(op, "adds to one element several times by atomic additions, whose order is not defined",
+          "Call torch.use_deterministic_algorithms(True)");
   return false;
 }
 
@@ -163,11 +176,14 @@ std::vector<int64_t> checked(const at::Tensor& index_, int64_t size, std::string
   std::vector<int64_t> out(at, at + index.numel());
   for (const int64_t i : out)
     if (i < 0 || i >= size)
-      throw Error(ErrorKind::kBadInput, fmt::format("{}: index {} is out of bounds for a dimension of size {} (a card stops here with a device-side assertion)", op, i, size));
+      throw Error(ErrorKind::kBadInput, fmt::format("{}: index {} is out of bounds for a dimension of size {} (a card "
+                                                    "stops here with a device-side assertion)",
+                                                    op, i, size));
   return out;
 }
 
-at::Tensor& scatter_add_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& src, at::Tensor& out) {
+at::Tensor& scatter_add_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& src,
+                            at::Tensor& out) {
   Structured<at::meta::structured_scatter_add> op(out);
   op.meta(self, dim, index, src);
   const at::Tensor& result = op.output(0);
@@ -179,7 +195,8 @@ at::Tensor& scatter_add_out(const at::Tensor& self, int64_t dim, const at::Tenso
     std::vector<int64_t> point(static_cast<std::size_t>(at_index.dim()), 0);
     for (int64_t& w : where) {
       int64_t offset = w * data.stride(dim);
-      for (int64_t d = 0; d < at_index.dim(); ++d) offset += d == dim ? 0 : point[static_cast<std::size_t>(d)] * data.stride(d);
+      for (int64_t d = 0; d < at_index.dim(); ++d)
+        offset += d == dim ? 0 : point[static_cast<std::size_t>(d)] * data.stride(d);
       w = offset;
       for (int64_t d = at_index.dim() - 1; d >= 0; --d) {
         if (++point[static_cast<std::size_t>(d)] < at_index.size(d)) break;
@@ -188,41 +205,57 @@ at::Tensor& scatter_add_out(const at::Tensor& self, int64_t dim, const at::Tenso
     }
     at::Tensor values = at_least_1d(src);
     for (int64_t d = 0; d < at_index.dim(); ++d) values = values.narrow(d, 0, at_index.size(d));
-    accumulate(data, 1, where, values.contiguous(), atomics_in_order(where, self.scalar_type(), "scatter_add"), "scatter_add");
+    accumulate(data, 1, where, values.contiguous(), atomics_in_order(where, self.scalar_type(), "scatter_add"),
+               "scatter_add");
     if (data.data_ptr() != result.data_ptr()) result.copy_(data.view(result.sizes()));
   }
   op.finish();
   return out;
 }
 
-at::Tensor& index_add_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source, const at::Scalar& alpha, at::Tensor& out) {
+at::Tensor& index_add_out(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source,
+                          const at::Scalar& alpha, at::Tensor& out) {
   Structured<at::meta::structured_index_add> op(out);
   op.meta(self, dim, index, source, alpha);
   const at::Tensor& result = op.output(0);
   if (!self.is_same(result)) result.copy_(self);
   if (source.numel() > 0) {
-    const at::Tensor target = at_least_1d(result), values = at_least_1d(alpha.equal(1) ? source : at::mul(source, alpha));
+    const at::Tensor target = at_least_1d(result),
+                     values = at_least_1d(alpha.equal(1) ? source : at::mul(source, alpha));
     dim = at::maybe_wrap_dim(dim, target.dim());
     const at::Tensor front = target.movedim(dim, 0).contiguous();
     const std::vector<int64_t> where = checked(at_least_1d(index), front.size(0), "index_add");
-    accumulate(front, front.numel() / front.size(0), where, values.movedim(dim, 0).contiguous(), atomics_in_order(where, self.scalar_type(), "index_add"), "index_add");
+    accumulate(front, front.numel() / front.size(0), where, values.movedim(dim, 0).contiguous(),
+               atomics_in_order(where, self.scalar_type(), "index_add"), "index_add");
     if (front.data_ptr() != target.data_ptr()) target.copy_(front.movedim(0, dim));
   }
   op.finish();
   return out;
 }
 
-at::Tensor embedding_dense_backward(const at::Tensor& grad_, const at::Tensor& indices_, int64_t num_weights, int64_t padding_idx, bool scale_grad_by_freq) {
-  TORCH_CHECK(indices_.scalar_type() == at::kLong || indices_.scalar_type() == at::kInt, "expected indices of int64 or int32, got ", indices_.scalar_type());
+at::Tensor embedding_dense_backward(const at::Tensor& grad_, const at::Tensor& indices_, int64_t num_weights,
+                                    int64_t padding_idx, bool scale_grad_by_freq) {
+  TORCH_CHECK(indices_.scalar_type() == at::kLong || indices_.scalar_type() == at::kInt,
+              "expected indices of int64 or int32, got ", indices_.scalar_type());
   const at::Tensor indices = indices_.contiguous(), grad = grad_.contiguous();
   const int64_t width = grad.size(-1);
   if (indices.numel() == 0) return at::zeros({num_weights, width}, grad.options());
   const at::Tensor out = at::empty({num_weights, width}, grad.options());
-  const indexing::EmbeddingParams p{dtype_of(grad, "embedding_dense_backward"), dtype_of(indices, "embedding_dense_backward"), indices.numel(), width, num_weights,
-                                    padding_idx, scale_grad_by_freq, grad.const_data_ptr(), indices.const_data_ptr(), out.mutable_data_ptr()};
+  const indexing::EmbeddingParams p{dtype_of(grad, "embedding_dense_backward"),
+                                    dtype_of(indices, "embedding_dense_backward"),
+                                    indices.numel(),
+                                    width,
+                                    num_weights,
+                                    padding_idx,
+                                    scale_grad_by_freq,
+                                    grad.const_data_ptr(),
+                                    indices.const_data_ptr(),
+                                    out.mutable_data_ptr()};
   if (indexing::embedding_atomic_is_chosen(p, card_of(grad).sms))
     on_race("embedding_dense_backward",
-            fmt::format("of {} indices into {} rows of {} adds partial sums by atomic additions on this card, whose order is not defined", p.n, num_weights, width),
+            fmt::format("of {} indices into {} rows of {} adds partial sums by atomic additions on this card, whose "
+                        "order is not defined",
+                        p.n, num_weights, width),
             "Call torch.use_deterministic_algorithms(True)");
   indexing::embedding_backward(p);
   return out;
@@ -266,11 +299,12 @@ struct Indexed {
   at::Tensor self;                  // a view, its dimensions perhaps permuted
   std::vector<at::Tensor> indices;  // of the dimensions [before, before + indices.size()), int64
   int64_t before = 0;
-  std::vector<int64_t> shape;       // of the result
+  std::vector<int64_t> shape;  // of the result
 };
 
 Indexed indexed(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
-  TORCH_CHECK_INDEX(indices.size() <= static_cast<std::size_t>(self.dim()), "too many indices for tensor of dimension ", self.dim(), " (got ", indices.size(), ")");
+  TORCH_CHECK_INDEX(indices.size() <= static_cast<std::size_t>(self.dim()), "too many indices for tensor of dimension ",
+                    self.dim(), " (got ", indices.size(), ")");
   at::native::checkIndexTensorTypes(indices, true);
   std::vector<at::Tensor> list = at::expand_outplace(at::native::expandTensors(self, indices, true));
   list.resize(static_cast<std::size_t>(self.dim()));
@@ -283,7 +317,8 @@ Indexed indexed(const at::Tensor& self, const c10::List<std::optional<at::Tensor
   TORCH_CHECK_INDEX(!r.indices.empty(), "index_put_ without an index tensor");
   r.shape.assign(r.self.sizes().begin(), r.self.sizes().begin() + r.before);
   for (const int64_t n : r.indices[0].sizes()) r.shape.push_back(n);
-  for (int64_t d = r.before + static_cast<int64_t>(r.indices.size()); d < self.dim(); ++d) r.shape.push_back(r.self.size(d));
+  for (int64_t d = r.before + static_cast<int64_t>(r.indices.size()); d < self.dim(); ++d)
+    r.shape.push_back(r.self.size(d));
   return r;
 }
 
@@ -300,7 +335,8 @@ void put_points(const Indexed& x, const at::Tensor& values) {
     p.shape[d] = x.shape[static_cast<std::size_t>(d)];
     const bool by_index = d >= x.before && d < x.before + inside;
     p.data_stride[d] = by_index ? 0 : bytes(x.self, d < x.before ? d : d - inside + indices);
-    for (int64_t k = 0; k < indices; ++k) p.index_stride[k][d] = by_index ? bytes(x.indices[static_cast<std::size_t>(k)], d - x.before) : 0;
+    for (int64_t k = 0; k < indices; ++k)
+      p.index_stride[k][d] = by_index ? bytes(x.indices[static_cast<std::size_t>(k)], d - x.before) : 0;
   }
   set_values(p, values);
   for (int64_t k = 0; k < indices; ++k) {
@@ -316,7 +352,8 @@ void put_sorted(const Indexed& x, const at::Tensor& values_) {
   const at::Tensor dest = x.self.contiguous(), values = values_.contiguous();
   const int64_t indices = static_cast<int64_t>(x.indices.size()), n = x.indices[0].numel();
   int64_t outer = 1, rows = 1, width = 1;
-  for (int64_t d = 0; d < dest.dim(); ++d) (d < x.before ? outer : d < x.before + indices ? rows : width) *= dest.size(d);
+  for (int64_t d = 0; d < dest.dim(); ++d)
+    (d < x.before ? outer : d < x.before + indices ? rows : width) *= dest.size(d);
   std::vector<int64_t> where(static_cast<std::size_t>(n), 0);
   for (int64_t k = 0; k < indices; ++k) {
     const at::Tensor index = x.indices[static_cast<std::size_t>(k)].contiguous();
@@ -324,19 +361,25 @@ void put_sorted(const Indexed& x, const at::Tensor& values_) {
     const int64_t size = dest.size(x.before + k);
     for (int64_t i = 0; i < n; ++i) {
       if (at[i] < -size || at[i] >= size)
-        throw Error(ErrorKind::kBadInput, fmt::format("index_put_: index {} is out of bounds for a dimension of size {} (a card stops here with a device-side assertion)", at[i], size));
-      where[static_cast<std::size_t>(i)] = where[static_cast<std::size_t>(i)] * size + (at[i] < 0 ? at[i] + size : at[i]);
+        throw Error(ErrorKind::kBadInput, fmt::format("index_put_: index {} is out of bounds for a dimension of size "
+                                                      "{} (a card stops here with a device-side assertion)",
+                                                      at[i], size));
+      where[static_cast<std::size_t>(i)] =
+          where[static_cast<std::size_t>(i)] * size + (at[i] < 0 ? at[i] + size : at[i]);
     }
   }
   const auto item = static_cast<int64_t>(dest.itemsize());
   for (int64_t z = 0; z < outer && n > 0 && width > 0; ++z)
-    indexing::accumulate({dtype_of(dest, "index_put_"), n, width, rows, where.data(), static_cast<const char*>(values.const_data_ptr()) + z * n * width * item,
+    indexing::accumulate({dtype_of(dest, "index_put_"), n, width, rows, where.data(),
+                          static_cast<const char*>(values.const_data_ptr()) + z * n * width * item,
                           static_cast<char*>(dest.mutable_data_ptr()) + z * rows * width * item, false});
   if (!dest.is_same(x.self)) x.self.copy_(dest);
 }
 
-at::Tensor& index_put_impl(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices, const at::Tensor& value, bool accumulate, bool) {
-  TORCH_CHECK_INDEX(self.scalar_type() == value.scalar_type(), "Index put requires the source and destination dtypes match, got ", self.scalar_type(),
+at::Tensor& index_put_impl(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
+                           const at::Tensor& value, bool accumulate, bool) {
+  TORCH_CHECK_INDEX(self.scalar_type() == value.scalar_type(),
+                    "Index put requires the source and destination dtypes match, got ", self.scalar_type(),
                     " for the destination and ", value.scalar_type(), " for the source.");
   const Indexed x = indexed(self, indices);
   const at::Tensor values = (value.device() == self.device() ? value : value.to(self.device())).expand(x.shape);
@@ -360,14 +403,17 @@ indexing::NonzeroParams nonzero_params(const at::Tensor& t) {
 }
 
 at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
-  TORCH_CHECK(out.scalar_type() == at::kLong, "Expected object of scalar type Long as out, but got ", out.scalar_type());
+  TORCH_CHECK(out.scalar_type() == at::kLong, "Expected object of scalar type Long as out, but got ",
+              out.scalar_type());
   const auto p = nonzero_params(self);
   const int64_t count = self.numel() ? indexing::count_nonzero(p) : 0;
   // CUDA makes a dims x count buffer and returns its transpose where it may choose the strides.
   const bool resized = out.sizes() != at::IntArrayRef({count, self.dim()});
   at::native::resize_output(out, {count, self.dim()});
   if (resized && count > 0 && self.dim() > 0) out.as_strided_({count, self.dim()}, {1, count});
-  if (count > 0) indexing::list_nonzero(p, out.mutable_data_ptr<int64_t>(), out.dim() > 0 ? out.stride(0) : 1, out.dim() > 1 ? out.stride(1) : 1);
+  if (count > 0)
+    indexing::list_nonzero(p, out.mutable_data_ptr<int64_t>(), out.dim() > 0 ? out.stride(0) : 1,
+                           out.dim() > 1 ? out.stride(1) : 1);
   return out;
 }
 at::Tensor nonzero_new(const at::Tensor& self) {
@@ -399,7 +445,8 @@ at::Tensor masked_select_new(const at::Tensor& self, const at::Tensor& mask) {
 }
 at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
   const at::Tensor result = masked_select_new(self, mask);
-  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "masked_select(): self and result must have the same scalar type");
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(),
+              "masked_select(): self and result must have the same scalar type");
   at::native::resize_output(out, result.sizes());
   out.copy_(result);
   return out;

@@ -1,4 +1,6 @@
 // nll_loss, as CUDA's Loss.cu calls its kernels.
+#include "csrc/kernels/loss/loss.h"
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/nll_loss_backward_meta.h>
 #include <ATen/ops/nll_loss_forward_meta.h>
@@ -6,7 +8,6 @@
 #include <limits>
 #include <tuple>
 
-#include "csrc/kernels/loss/loss.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/structured.h"
 
@@ -16,15 +17,19 @@ namespace {
 // Owned, so that contiguous copies live as long as the pointers to them.
 at::Tensor weight_of(const std::optional<at::Tensor>& weight, const at::Tensor& self) {
   if (!weight || !weight->defined()) return {};
-  TORCH_CHECK(weight->scalar_type() == self.scalar_type(), "expected scalar type ", self.scalar_type(), " but found ", weight->scalar_type());
+  TORCH_CHECK(weight->scalar_type() == self.scalar_type(), "expected scalar type ", self.scalar_type(), " but found ",
+              weight->scalar_type());
   return weight->contiguous();
 }
 
-std::tuple<at::Tensor&, at::Tensor&> nll_forward_out(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight_opt,
-                                                     int64_t reduction, int64_t ignore_index, at::Tensor& output, at::Tensor& total_weight) {
+std::tuple<at::Tensor&, at::Tensor&> nll_forward_out(const at::Tensor& self, const at::Tensor& target,
+                                                     const std::optional<at::Tensor>& weight_opt, int64_t reduction,
+                                                     int64_t ignore_index, at::Tensor& output,
+                                                     at::Tensor& total_weight) {
   const at::Tensor weight = weight_of(weight_opt, self);
   Structured<at::meta::structured_nll_loss_forward, 2> op(output, total_weight);
-  op.meta(self, target, weight.defined() ? at::OptionalTensorRef(weight) : at::OptionalTensorRef(), reduction, ignore_index);
+  op.meta(self, target, weight.defined() ? at::OptionalTensorRef(weight) : at::OptionalTensorRef(), reduction,
+          ignore_index);
   const at::Tensor &loss = op.output(0), &total = op.output(1);
   const at::Tensor x = self.contiguous(), t = target.contiguous();
   const bool each = reduction == static_cast<int64_t>(loss::Reduction::kNone) && self.dim() == 2;
@@ -32,7 +37,8 @@ std::tuple<at::Tensor&, at::Tensor&> nll_forward_out(const at::Tensor& self, con
   if (target.numel() == 0) {
     if (!each) {
       total.zero_();
-      loss.fill_(reduction == static_cast<int64_t>(loss::Reduction::kMean) ? std::numeric_limits<double>::quiet_NaN() : 0.0);
+      loss.fill_(reduction == static_cast<int64_t>(loss::Reduction::kMean) ? std::numeric_limits<double>::quiet_NaN()
+                                                                           : 0.0);
     }
   } else {
     loss::NllParams p{};
@@ -59,11 +65,13 @@ std::tuple<at::Tensor&, at::Tensor&> nll_forward_out(const at::Tensor& self, con
   return {output, total_weight};
 }
 
-at::Tensor& nll_backward_out(const at::Tensor& grad_output, const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight_opt,
-                             int64_t reduction, int64_t ignore_index, const at::Tensor& total_weight, at::Tensor& grad_input) {
+at::Tensor& nll_backward_out(const at::Tensor& grad_output, const at::Tensor& self, const at::Tensor& target,
+                             const std::optional<at::Tensor>& weight_opt, int64_t reduction, int64_t ignore_index,
+                             const at::Tensor& total_weight, at::Tensor& grad_input) {
   const at::Tensor weight = weight_of(weight_opt, self);
   Structured<at::meta::structured_nll_loss_backward> op(grad_input);
-  op.meta(grad_output, self, target, weight.defined() ? at::OptionalTensorRef(weight) : at::OptionalTensorRef(), reduction, ignore_index, total_weight);
+  op.meta(grad_output, self, target, weight.defined() ? at::OptionalTensorRef(weight) : at::OptionalTensorRef(),
+          reduction, ignore_index, total_weight);
   const at::Tensor& dx = op.output(0);
   const at::Tensor t = target.contiguous();
   if (target.numel() == 0) {

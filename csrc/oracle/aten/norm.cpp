@@ -1,5 +1,7 @@
 // Layer norm and RMS norm, as CUDA's layer_norm_kernel.cu calls its kernels.
 #define AT_PER_OPERATOR_HEADERS
+#include "csrc/kernels/norm/norm.h"
+
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -9,14 +11,15 @@
 #include <limits>
 #include <tuple>
 
-#include "csrc/kernels/norm/norm.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/card_address.h"
 
 namespace step_oracle::aten {
 namespace {
 
-at::Tensor contiguous_or_none(const std::optional<at::Tensor>& t) { return t && t->defined() ? t->contiguous() : at::Tensor(); }
+at::Tensor contiguous_or_none(const std::optional<at::Tensor>& t) {
+  return t && t->defined() ? t->contiguous() : at::Tensor();
+}
 const void* data_of(const at::Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 std::uint64_t address_of(const at::Tensor& t) { return t.defined() ? card_address(t) : 0; }
 
@@ -34,7 +37,8 @@ at::Tensor shaped(const at::Tensor& stat, const at::Tensor& x, at::IntArrayRef n
   return stat.view(shape);
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const at::Tensor& input, at::IntArrayRef normalized_shape, const std::optional<at::Tensor>& weight,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const at::Tensor& input, at::IntArrayRef normalized_shape,
+                                                          const std::optional<at::Tensor>& weight,
                                                           const std::optional<at::Tensor>& bias, double eps) {
   const at::Tensor gamma = contiguous_or_none(weight), beta = contiguous_or_none(bias);
   const auto [rows, width] = at::native::_check_layer_norm_inputs(input, normalized_shape, gamma, beta);
@@ -42,26 +46,29 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const at::Tensor& inpu
   require_type(gamma, x, "native_layer_norm", "weight");
   require_type(beta, x, "native_layer_norm", "bias");
   const DType type = dtype_of(x, "native_layer_norm");
-  const at::Tensor y = like(x), mean = at::empty({rows}, x.options().dtype(at::kFloat)), rstd = at::empty({rows}, x.options().dtype(at::kFloat));
+  const at::Tensor y = like(x), mean = at::empty({rows}, x.options().dtype(at::kFloat)),
+                   rstd = at::empty({rows}, x.options().dtype(at::kFloat));
   if (rows > 0)
-    norm::forward({false, type, rows, width, eps, x.const_data_ptr(), data_of(gamma), data_of(beta), y.mutable_data_ptr(), mean.mutable_data_ptr<float>(),
-                   rstd.mutable_data_ptr<float>(), card_address(x), address_of(gamma), address_of(beta), card_address(y)});
+    norm::forward({false, type, rows, width, eps, x.const_data_ptr(), data_of(gamma), data_of(beta),
+                   y.mutable_data_ptr(), mean.mutable_data_ptr<float>(), rstd.mutable_data_ptr<float>(),
+                   card_address(x), address_of(gamma), address_of(beta), card_address(y)});
   return {y, shaped(mean, x, normalized_shape), shaped(rstd, x, normalized_shape)};
 }
 
-std::tuple<at::Tensor, at::Tensor> fused_rms_norm(const at::Tensor& input, at::IntArrayRef normalized_shape, const std::optional<at::Tensor>& weight,
-                                                  std::optional<double> eps) {
+std::tuple<at::Tensor, at::Tensor> fused_rms_norm(const at::Tensor& input, at::IntArrayRef normalized_shape,
+                                                  const std::optional<at::Tensor>& weight, std::optional<double> eps) {
   const at::Tensor gamma = contiguous_or_none(weight);
   const auto [rows, width] = at::native::_check_layer_norm_inputs(input, normalized_shape, gamma, at::Tensor());
   const at::Tensor x = input.contiguous();
   require_type(gamma, x, "_fused_rms_norm", "weight");
   const DType type = dtype_of(x, "_fused_rms_norm");
   // Without eps: that of the type computed in [src layer_norm_kernel.cu _fused_rms_norm_cuda].
-  const double used = eps.value_or(type == DType::kF64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon());
+  const double used = eps.value_or(type == DType::kF64 ? std::numeric_limits<double>::epsilon()
+                                                       : std::numeric_limits<float>::epsilon());
   const at::Tensor y = like(x), rstd = at::empty({rows}, x.options().dtype(at::kFloat));
   if (rows > 0)
-    norm::forward({true, type, rows, width, used, x.const_data_ptr(), data_of(gamma), nullptr, y.mutable_data_ptr(), nullptr, rstd.mutable_data_ptr<float>(),
-                   card_address(x), address_of(gamma), 0, card_address(y)});
+    norm::forward({true, type, rows, width, used, x.const_data_ptr(), data_of(gamma), nullptr, y.mutable_data_ptr(),
+                   nullptr, rstd.mutable_data_ptr<float>(), card_address(x), address_of(gamma), 0, card_address(y)});
   return {y, shaped(rstd, x, normalized_shape)};
 }
 
@@ -73,7 +80,9 @@ void parameters(norm::ParameterParams p, const at::Tensor& gamma, at::Tensor* dg
   p.dgamma = g.defined() ? g.mutable_data_ptr() : nullptr;
   p.dbeta = b.defined() ? b.mutable_data_ptr() : nullptr;
   norm::backward_parameters(p);
-  const auto folded = [&](const at::Tensor& t) { return blocks == 1 ? t : at::sum(t, at::IntArrayRef{0}).view(gamma.sizes()); };
+  const auto folded = [&](const at::Tensor& t) {
+    return blocks == 1 ? t : at::sum(t, at::IntArrayRef{0}).view(gamma.sizes());
+  };
   if (dgamma) *dgamma = folded(g);
   if (dbeta) *dbeta = folded(b);
 }
@@ -82,8 +91,10 @@ struct Gradients {
   at::Tensor dx, dgamma, dbeta;
 };
 
-Gradients backward(bool rms, const at::Tensor& grad_out, const at::Tensor& input, at::IntArrayRef normalized_shape, const at::Tensor& mean, const at::Tensor& rstd,
-                   const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, bool want_x, bool want_gamma, bool want_beta, std::string_view name) {
+Gradients backward(bool rms, const at::Tensor& grad_out, const at::Tensor& input, at::IntArrayRef normalized_shape,
+                   const at::Tensor& mean, const at::Tensor& rstd, const std::optional<at::Tensor>& weight,
+                   const std::optional<at::Tensor>& bias, bool want_x, bool want_gamma, bool want_beta,
+                   std::string_view name) {
   const at::Tensor gamma = contiguous_or_none(weight), beta = contiguous_or_none(bias);
   const auto [rows, width] = at::native::_check_layer_norm_inputs(input, normalized_shape, gamma, beta);
   const at::Tensor x = input.contiguous(), dy = grad_out.contiguous();
@@ -95,8 +106,9 @@ Gradients backward(bool rms, const at::Tensor& grad_out, const at::Tensor& input
   Gradients out;
   if (want_x) {
     out.dx = like(x);
-    norm::backward_input({rms, type, rows, width, dy.const_data_ptr(), x.const_data_ptr(), means, r.const_data_ptr<float>(), data_of(gamma), out.dx.mutable_data_ptr(),
-                          card_address(dy), card_address(x), address_of(gamma), card_address(out.dx)});
+    norm::backward_input({rms, type, rows, width, dy.const_data_ptr(), x.const_data_ptr(), means,
+                          r.const_data_ptr<float>(), data_of(gamma), out.dx.mutable_data_ptr(), card_address(dy),
+                          card_address(x), address_of(gamma), card_address(out.dx)});
   }
   want_gamma = want_gamma && gamma.defined();
   want_beta = want_beta && (beta.defined() || gamma.defined());
@@ -105,22 +117,30 @@ Gradients backward(bool rms, const at::Tensor& grad_out, const at::Tensor& input
     if (want_gamma) out.dgamma = at::zeros_like(model);
     if (want_beta) out.dbeta = at::zeros_like(model);
   } else if (want_gamma || want_beta) {
-    parameters({rms, type, rows, width, dy.const_data_ptr(), x.const_data_ptr(), means, r.const_data_ptr<float>(), nullptr, nullptr, card_of(x).sms}, model,
-               want_gamma ? &out.dgamma : nullptr, want_beta ? &out.dbeta : nullptr);
+    parameters({rms, type, rows, width, dy.const_data_ptr(), x.const_data_ptr(), means, r.const_data_ptr<float>(),
+                nullptr, nullptr, card_of(x).sms},
+               model, want_gamma ? &out.dgamma : nullptr, want_beta ? &out.dbeta : nullptr);
   }
   return out;
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_backward(const at::Tensor& grad_out, const at::Tensor& input, at::IntArrayRef normalized_shape,
-                                                                   const at::Tensor& mean, const at::Tensor& rstd, const std::optional<at::Tensor>& weight,
-                                                                   const std::optional<at::Tensor>& bias, std::array<bool, 3> mask) {
-  Gradients g = backward(false, grad_out, input, normalized_shape, mean, rstd, weight, bias, mask[0], mask[1], mask[2], "native_layer_norm_backward");
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_backward(const at::Tensor& grad_out, const at::Tensor& input,
+                                                                   at::IntArrayRef normalized_shape,
+                                                                   const at::Tensor& mean, const at::Tensor& rstd,
+                                                                   const std::optional<at::Tensor>& weight,
+                                                                   const std::optional<at::Tensor>& bias,
+                                                                   std::array<bool, 3> mask) {
+  Gradients g = backward(false, grad_out, input, normalized_shape, mean, rstd, weight, bias, mask[0], mask[1], mask[2],
+                         "native_layer_norm_backward");
   return {g.dx, g.dgamma, g.dbeta};
 }
 
-std::tuple<at::Tensor, at::Tensor> fused_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& input, at::IntArrayRef normalized_shape, const at::Tensor& rstd,
-                                                           const std::optional<at::Tensor>& weight, std::array<bool, 2> mask) {
-  Gradients g = backward(true, grad_out, input, normalized_shape, rstd, rstd, weight, std::nullopt, mask[0], mask[1], false, "_fused_rms_norm_backward");
+std::tuple<at::Tensor, at::Tensor> fused_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& input,
+                                                           at::IntArrayRef normalized_shape, const at::Tensor& rstd,
+                                                           const std::optional<at::Tensor>& weight,
+                                                           std::array<bool, 2> mask) {
+  Gradients g = backward(true, grad_out, input, normalized_shape, rstd, rstd, weight, std::nullopt, mask[0], mask[1],
+                         false, "_fused_rms_norm_backward");
   return {g.dx, g.dgamma};
 }
 

@@ -7,7 +7,7 @@ namespace step_oracle::aten {
 
 struct Race {
   std::string op;
-  std::string why;     // what is added in no order
+  std::string why;  // what is added in no order
   std::string remedy;
 };
 

@@ -1,5 +1,7 @@
 // Reductions and running sums: the iterator that CUDA's ReduceOps build, handed to the generic reduction.
 #define AT_PER_OPERATOR_HEADERS
+#include "csrc/kernels/reduce/reduce.h"
+
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/abs.h>
@@ -26,7 +28,6 @@
 #include <tuple>
 #include <vector>
 
-#include "csrc/kernels/reduce/reduce.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/card_address.h"
 #include "csrc/oracle/aten/structured.h"
@@ -46,7 +47,8 @@ void run(const at::TensorIteratorBase& iter, Op op, std::string_view name, doubl
   p.in = dtype_of(iter.dtype(in), name);
   p.out = dtype_of(iter.dtype(0), name);
   if (iter.ndim() > reduce::kMaxDims)
-    throw Error(ErrorKind::kUnsupported, fmt::format("{}: {} dimensions after coalescing; at most {} are modelled", name, iter.ndim(), reduce::kMaxDims));
+    throw Error(ErrorKind::kUnsupported, fmt::format("{}: {} dimensions after coalescing; at most {} are modelled",
+                                                     name, iter.ndim(), reduce::kMaxDims));
   p.iter.dims = iter.ndim();
   p.iter.reduced = iter.num_reduce_dims();
   for (int d = 0; d < p.iter.dims; ++d) {
@@ -78,12 +80,14 @@ at::ScalarType input_type(const at::Tensor& self, at::ScalarType out) {
 void reduce_into(const at::Tensor& self, const at::Tensor& result, at::OptionalIntArrayRef dim, bool keepdim,
                  at::ScalarType in_type, Op op, std::string_view name, double empty) {
   const auto iter = at::meta::make_reduction(self, result, dim, keepdim, in_type);
-  if (iter.numel() == 0) result.fill_(empty);
-  else run(iter, op, name);
+  if (iter.numel() == 0)
+    result.fill_(empty);
+  else
+    run(iter, op, name);
 }
 
-at::Tensor& sum_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, std::optional<at::ScalarType> dtype,
-                    at::Tensor& out) {
+at::Tensor& sum_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
+                    std::optional<at::ScalarType> dtype, at::Tensor& out) {
   Structured<at::meta::structured_sum_dim_IntList> op(out);
   op.meta(self, dim, keepdim, dtype);
   const at::Tensor& result = op.output(0);
@@ -92,8 +96,8 @@ at::Tensor& sum_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool ke
   return out;
 }
 
-at::Tensor& mean_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, std::optional<at::ScalarType> dtype,
-                     at::Tensor& out) {
+at::Tensor& mean_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
+                     std::optional<at::ScalarType> dtype, at::Tensor& out) {
   Structured<at::meta::structured_mean_dim> op(out);
   op.meta(self, dim, keepdim, dtype);
   const at::Tensor& result = op.output(0);
@@ -102,11 +106,13 @@ at::Tensor& mean_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool k
   return out;
 }
 
-at::Tensor& prod_out(const at::Tensor& self, int64_t dim, bool keepdim, std::optional<at::ScalarType> dtype, at::Tensor& out) {
+at::Tensor& prod_out(const at::Tensor& self, int64_t dim, bool keepdim, std::optional<at::ScalarType> dtype,
+                     at::Tensor& out) {
   Structured<at::meta::structured_prod_dim_int> op(out);
   op.meta(self, dim, keepdim, dtype);
   const at::Tensor& result = op.output(0);
-  reduce_into(self, result, at::IntArrayRef(dim), keepdim, input_type(self, result.scalar_type()), Op::kProd, "prod", 1.0);
+  reduce_into(self, result, at::IntArrayRef(dim), keepdim, input_type(self, result.scalar_type()), Op::kProd, "prod",
+              1.0);
   op.finish();
   return out;
 }
@@ -119,8 +125,8 @@ at::Tensor prod_all(const at::Tensor& self, std::optional<at::ScalarType> dtype)
 }
 
 template <class Meta>
-at::Tensor& extreme_values_out(const at::Tensor& self, at::IntArrayRef dim, bool keepdim, Op op_kind, std::string_view name,
-                               at::Tensor& out) {
+at::Tensor& extreme_values_out(const at::Tensor& self, at::IntArrayRef dim, bool keepdim, Op op_kind,
+                               std::string_view name, at::Tensor& out) {
   Structured<Meta> op(out);
   op.meta(self, dim, keepdim);
   const at::Tensor& result = op.output(0);
@@ -137,8 +143,11 @@ at::Tensor& amin_out(const at::Tensor& self, at::IntArrayRef dim, bool keepdim, 
 }
 
 at::Tensor& extreme_all_out(const at::Tensor& self, Op op, const char* name, at::Tensor& out) {
-  TORCH_CHECK(self.numel() > 0, name, "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.");
-  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ", self.scalar_type(), ", but got ", out.scalar_type(), " instead");
+  TORCH_CHECK(self.numel() > 0, name,
+              "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+              "'dim' argument.");
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ", self.scalar_type(),
+              ", but got ", out.scalar_type(), " instead");
   at::native::resize_output(out, {});
   run(at::meta::make_reduction(self.contiguous(), out, at::IntArrayRef{}, false, self.scalar_type()), op, name);
   return out;
@@ -155,8 +164,8 @@ at::Tensor min_all(const at::Tensor& self) {
 }
 
 template <class Meta>
-void extreme_index_out(const at::Tensor& self, int64_t dim, bool keepdim, Op op_kind, std::string_view name, at::Tensor& values,
-                       at::Tensor& indices) {
+void extreme_index_out(const at::Tensor& self, int64_t dim, bool keepdim, Op op_kind, std::string_view name,
+                       at::Tensor& values, at::Tensor& indices) {
   Structured<Meta, 2> op(values, indices);
   op.meta(self, dim, keepdim);
   dim = at::maybe_wrap_dim(dim, self.dim());
@@ -164,27 +173,33 @@ void extreme_index_out(const at::Tensor& self, int64_t dim, bool keepdim, Op op_
     op.output(0).copy_(self);
     op.output(1).fill_(0);
   } else if (self.numel() > 0) {
-    run(at::meta::make_reduction(self, op.output(0), op.output(1), at::IntArrayRef(dim), keepdim, self.scalar_type(), at::kLong), op_kind, name);
+    run(at::meta::make_reduction(self, op.output(0), op.output(1), at::IntArrayRef(dim), keepdim, self.scalar_type(),
+                                 at::kLong),
+        op_kind, name);
   }
   op.finish();
 }
-std::tuple<at::Tensor&, at::Tensor&> max_dim_out(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values, at::Tensor& indices) {
+std::tuple<at::Tensor&, at::Tensor&> max_dim_out(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values,
+                                                 at::Tensor& indices) {
   extreme_index_out<at::meta::structured_max_dim>(self, dim, keepdim, Op::kMaxIndex, "max", values, indices);
   return {values, indices};
 }
-std::tuple<at::Tensor&, at::Tensor&> min_dim_out(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values, at::Tensor& indices) {
+std::tuple<at::Tensor&, at::Tensor&> min_dim_out(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values,
+                                                 at::Tensor& indices) {
   extreme_index_out<at::meta::structured_min_dim>(self, dim, keepdim, Op::kMinIndex, "min", values, indices);
   return {values, indices};
 }
 
 template <class Meta>
-at::Tensor& arg_out(const at::Tensor& self, std::optional<int64_t> dim, bool keepdim, Op op_kind, std::string_view name, at::Tensor& out) {
+at::Tensor& arg_out(const at::Tensor& self, std::optional<int64_t> dim, bool keepdim, Op op_kind, std::string_view name,
+                    at::Tensor& out) {
   Structured<Meta> op(out);
   op.meta(self, dim, keepdim);
   // Without a dimension CUDA flattens the tensor in row-major order first.
   const at::Tensor input = dim ? self : self.reshape({-1});
   const int64_t axis = dim ? at::maybe_wrap_dim(*dim, self.dim()) : 0;
-  const auto iter = at::meta::make_reduction(input, op.output(0), at::IntArrayRef(axis), dim ? keepdim : false, self.scalar_type());
+  const auto iter =
+      at::meta::make_reduction(input, op.output(0), at::IntArrayRef(axis), dim ? keepdim : false, self.scalar_type());
   if (iter.numel() != 0) run(iter, op_kind, name);
   op.finish();
   return out;
@@ -197,13 +212,17 @@ at::Tensor& argmin_out(const at::Tensor& self, std::optional<int64_t> dim, bool 
 }
 
 // all and any read the input in its own type.
-void truth_into(const at::Tensor& self, const at::Tensor& result, at::OptionalIntArrayRef dim, bool keepdim, Op op, std::string_view name) {
+void truth_into(const at::Tensor& self, const at::Tensor& result, at::OptionalIntArrayRef dim, bool keepdim, Op op,
+                std::string_view name) {
   const auto iter = at::meta::make_reduction(self, result, dim, keepdim, self.scalar_type());
-  if (self.numel() == 0) result.fill_(op == Op::kAll);
-  else run(iter, op, name);
+  if (self.numel() == 0)
+    result.fill_(op == Op::kAll);
+  else
+    run(iter, op, name);
 }
 template <class Meta, class Dim>
-at::Tensor& truth_out(const at::Tensor& self, Dim dim, bool keepdim, Op op_kind, std::string_view name, at::Tensor& out) {
+at::Tensor& truth_out(const at::Tensor& self, Dim dim, bool keepdim, Op op_kind, std::string_view name,
+                      at::Tensor& out) {
   Structured<Meta> op(out);
   op.meta(self, dim, keepdim);
   truth_into(self, op.output(0), dim, keepdim, op_kind, name);
@@ -246,8 +265,8 @@ Op norm_op(double ord) {
   refuse("linalg_vector_norm", fmt::format("of order {} is not modelled", ord), "Use order 0, 1, 2, inf or -inf");
 }
 
-at::Tensor& vector_norm_out(const at::Tensor& self, const at::Scalar& scalar_ord, at::OptionalIntArrayRef opt_dim, bool keepdim,
-                            std::optional<at::ScalarType> dtype, at::Tensor& out) {
+at::Tensor& vector_norm_out(const at::Tensor& self, const at::Scalar& scalar_ord, at::OptionalIntArrayRef opt_dim,
+                            bool keepdim, std::optional<at::ScalarType> dtype, at::Tensor& out) {
   const double ord = scalar_ord.toDouble();
   const Op kind = norm_op(ord);
   Structured<at::meta::structured_linalg_vector_norm> op(out);
@@ -266,47 +285,59 @@ at::Tensor& vector_norm_out(const at::Tensor& self, const at::Scalar& scalar_ord
     at::Tensor input = dtype ? self.to(*dtype) : self;
     if (!keepdim) input = input.squeeze(dims);
     at::Tensor target = result;
-    if (ord != 0.0) at::abs_out(target, input);
-    else at::ne_out(target, input, 0);
+    if (ord != 0.0)
+      at::abs_out(target, input);
+    else
+      at::ne_out(target, input, 0);
   } else {
-    reduce_into(self, result, opt_dim.value_or(at::IntArrayRef{}), keepdim, input_type(self, result.scalar_type()), kind,
-                "linalg_vector_norm", ord < 0 ? std::numeric_limits<double>::infinity() : 0.0);
+    reduce_into(self, result, opt_dim.value_or(at::IntArrayRef{}), keepdim, input_type(self, result.scalar_type()),
+                kind, "linalg_vector_norm", ord < 0 ? std::numeric_limits<double>::infinity() : 0.0);
   }
   op.finish();
   return out;
 }
 
 // ---- variance and deviation ----
-double correction_of(const std::optional<at::Scalar>& correction) { return correction.value_or(at::Scalar(1)).toDouble(); }
+double correction_of(const std::optional<at::Scalar>& correction) {
+  return correction.value_or(at::Scalar(1)).toDouble();
+}
 
 void require_floats(const at::Tensor& self, std::string_view name) {
-  TORCH_CHECK(self.is_floating_point(), name, " only supports floating point dtypes on a virtual card, got ", self.scalar_type());
+  TORCH_CHECK(self.is_floating_point(), name, " only supports floating point dtypes on a virtual card, got ",
+              self.scalar_type());
 }
 
-at::Tensor& spread_out(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction, bool keepdim,
-                       Op op, const char* name, at::Tensor& out) {
+at::Tensor& spread_out(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction,
+                       bool keepdim, Op op, const char* name, at::Tensor& out) {
   require_floats(self, name);
   const auto iter = at::native::make_reduction(name, out, self, dim, keepdim, out.scalar_type(), out.scalar_type());
-  if (iter.numel() == 0) out.fill_(kNan);
-  else run(iter, op, name, correction_of(correction));
+  if (iter.numel() == 0)
+    out.fill_(kNan);
+  else
+    run(iter, op, name, correction_of(correction));
   return out;
 }
-at::Tensor& std_out(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction, bool keepdim, at::Tensor& out) {
+at::Tensor& std_out(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction,
+                    bool keepdim, at::Tensor& out) {
   return spread_out(self, dim, correction, keepdim, Op::kStd, "std", out);
 }
-at::Tensor& var_out(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction, bool keepdim, at::Tensor& out) {
+at::Tensor& var_out(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction,
+                    bool keepdim, at::Tensor& out) {
   return spread_out(self, dim, correction, keepdim, Op::kVar, "var", out);
 }
-at::Tensor std_new(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction, bool keepdim) {
+at::Tensor std_new(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction,
+                   bool keepdim) {
   at::Tensor out = at::empty({0}, self.options());
   return std_out(self, dim, correction, keepdim, out);
 }
-at::Tensor var_new(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction, bool keepdim) {
+at::Tensor var_new(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction,
+                   bool keepdim) {
   at::Tensor out = at::empty({0}, self.options());
   return var_out(self, dim, correction, keepdim, out);
 }
-std::tuple<at::Tensor, at::Tensor> spread_and_mean(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction,
-                                                   bool keepdim, Op op, const char* name) {
+std::tuple<at::Tensor, at::Tensor> spread_and_mean(const at::Tensor& self, at::OptionalIntArrayRef dim,
+                                                   const std::optional<at::Scalar>& correction, bool keepdim, Op op,
+                                                   const char* name) {
   require_floats(self, name);
   at::Tensor spread = at::empty({0}, self.options()), mean = at::empty({0}, self.options());
   const auto iter = at::native::make_reduction(name, spread, mean, self, dim, keepdim, self.scalar_type());
@@ -318,10 +349,12 @@ std::tuple<at::Tensor, at::Tensor> spread_and_mean(const at::Tensor& self, at::O
   }
   return {spread, mean};
 }
-std::tuple<at::Tensor, at::Tensor> std_mean_new(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction, bool keepdim) {
+std::tuple<at::Tensor, at::Tensor> std_mean_new(const at::Tensor& self, at::OptionalIntArrayRef dim,
+                                                const std::optional<at::Scalar>& correction, bool keepdim) {
   return spread_and_mean(self, dim, correction, keepdim, Op::kStdMean, "std_mean");
 }
-std::tuple<at::Tensor, at::Tensor> var_mean_new(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>& correction, bool keepdim) {
+std::tuple<at::Tensor, at::Tensor> var_mean_new(const at::Tensor& self, at::OptionalIntArrayRef dim,
+                                                const std::optional<at::Scalar>& correction, bool keepdim) {
   return spread_and_mean(self, dim, correction, keepdim, Op::kVarMean, "var_mean");
 }
 
@@ -339,7 +372,8 @@ at::Tensor& cumsum_out(const at::Tensor& self, int64_t dim, std::optional<at::Sc
     const bool whole = at::isIntegralType(self.scalar_type(), true) && result.scalar_type() == at::kLong;
     const at::Tensor x = (whole ? self : self.to(result.scalar_type())).contiguous();
     const at::Tensor y = result.contiguous();
-    reduce::ScanParams p{dtype_of(x, "cumsum"), dtype_of(y, "cumsum"), 1, x.size(dim), 1, x.const_data_ptr(), y.mutable_data_ptr()};
+    reduce::ScanParams p{dtype_of(x, "cumsum"), dtype_of(y, "cumsum"), 1, x.size(dim), 1,
+                         x.const_data_ptr(),    y.mutable_data_ptr()};
     for (int64_t d = 0; d < x.dim(); ++d) (d < dim ? p.outer : p.inner) *= d == dim ? 1 : x.size(d);
     reduce::cumsum(p);
     if (!y.is_same(result)) result.copy_(y);

@@ -1,4 +1,6 @@
 // softmax and log_softmax over one dimension, as CUDA's SoftMax.cu calls its kernels.
+#include "csrc/kernels/softmax/softmax.h"
+
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_log_softmax_backward_data_meta.h>
 #include <ATen/ops/_log_softmax_meta.h>
@@ -6,7 +8,6 @@
 #include <ATen/ops/_softmax_meta.h>
 #include <ATen/ops/mul.h>
 
-#include "csrc/kernels/softmax/softmax.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/card_address.h"
 #include "csrc/oracle/aten/structured.h"
@@ -26,7 +27,8 @@ Sizes sizes_of(const at::Tensor& t, int64_t dim) {
 }
 
 template <class Meta>
-at::Tensor& forward_out(const at::Tensor& self, int64_t dim, bool half_to_float, bool log, std::string_view name, at::Tensor& out) {
+at::Tensor& forward_out(const at::Tensor& self, int64_t dim, bool half_to_float, bool log, std::string_view name,
+                        at::Tensor& out) {
   if (half_to_float) TORCH_CHECK(self.scalar_type() == at::kHalf, "conversion is supported for Half type only");
   Structured<Meta> op(out);
   op.meta(self, dim, half_to_float);
@@ -50,8 +52,8 @@ at::Tensor& log_softmax_out(const at::Tensor& self, int64_t dim, bool half_to_fl
 }
 
 template <class Meta>
-at::Tensor& backward_out(const at::Tensor& grad, const at::Tensor& output, int64_t dim, at::ScalarType input_dtype, bool log,
-                         std::string_view name, at::Tensor& out) {
+at::Tensor& backward_out(const at::Tensor& grad, const at::Tensor& output, int64_t dim, at::ScalarType input_dtype,
+                         bool log, std::string_view name, at::Tensor& out) {
   if (grad.scalar_type() != input_dtype)
     TORCH_CHECK(grad.scalar_type() == at::kFloat && input_dtype == at::kHalf,
                 "expected input and grad types to match, or input to be at::Half and grad to be at::Float");
@@ -60,20 +62,26 @@ at::Tensor& backward_out(const at::Tensor& grad, const at::Tensor& output, int64
   const at::Tensor& dx = op.output(0);
   if (grad.numel() > 0) {
     // softmax multiplies in a kernel of its own, rounded to the gradient's type.
-    const at::Tensor g = (log ? grad : at::mul(grad, output)).contiguous(), y = output.contiguous(), result = dx.contiguous();
+    const at::Tensor g = (log ? grad : at::mul(grad, output)).contiguous(), y = output.contiguous(),
+                     result = dx.contiguous();
     const Sizes s = sizes_of(g, dim);
-    softmax::backward({log, dtype_of(g, name), dtype_of(result, name), s.outer, s.n, s.inner, g.const_data_ptr(), y.const_data_ptr(),
-                       result.mutable_data_ptr(), card_address(g), card_address(y), card_address(result)});
+    softmax::backward({log, dtype_of(g, name), dtype_of(result, name), s.outer, s.n, s.inner, g.const_data_ptr(),
+                       y.const_data_ptr(), result.mutable_data_ptr(), card_address(g), card_address(y),
+                       card_address(result)});
     if (!result.is_same(dx)) dx.copy_(result);
   }
   op.finish();
   return out;
 }
-at::Tensor& softmax_backward_out(const at::Tensor& grad, const at::Tensor& output, int64_t dim, at::ScalarType input_dtype, at::Tensor& out) {
-  return backward_out<at::meta::structured__softmax_backward_data>(grad, output, dim, input_dtype, false, "_softmax_backward_data", out);
+at::Tensor& softmax_backward_out(const at::Tensor& grad, const at::Tensor& output, int64_t dim,
+                                 at::ScalarType input_dtype, at::Tensor& out) {
+  return backward_out<at::meta::structured__softmax_backward_data>(grad, output, dim, input_dtype, false,
+                                                                   "_softmax_backward_data", out);
 }
-at::Tensor& log_softmax_backward_out(const at::Tensor& grad, const at::Tensor& output, int64_t dim, at::ScalarType input_dtype, at::Tensor& out) {
-  return backward_out<at::meta::structured__log_softmax_backward_data>(grad, output, dim, input_dtype, true, "_log_softmax_backward_data", out);
+at::Tensor& log_softmax_backward_out(const at::Tensor& grad, const at::Tensor& output, int64_t dim,
+                                     at::ScalarType input_dtype, at::Tensor& out) {
+  return backward_out<at::meta::structured__log_softmax_backward_data>(grad, output, dim, input_dtype, true,
+                                                                       "_log_softmax_backward_data", out);
 }
 
 }  // namespace
