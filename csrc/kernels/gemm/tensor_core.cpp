@@ -39,7 +39,7 @@ void check(const TensorCoreParams& p) {
 // its own B, which costs what some hundred rows of products cost.
 std::int64_t region_rows(const TensorCoreParams& p, const TensorCoreBody& body, std::int64_t col_regions) {
   constexpr std::int64_t kLeast = 256;
-  const std::int64_t wanted = 4 * num_threads();
+  const std::int64_t wanted = 2 * num_threads();
   const std::int64_t row_regions = std::max<std::int64_t>(1, wanted / std::max<std::int64_t>(1, p.batch * col_regions));
   const std::int64_t even = (p.m + row_regions - 1) / row_regions;
   return std::min(body.max_rows, std::max(kLeast, (even + 1) / 2 * 2));

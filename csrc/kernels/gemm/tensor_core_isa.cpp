@@ -30,7 +30,7 @@ SO_ALWAYS_INLINE Int larger(Int a, Int b) { return a > b ? a : b; }
 
 // Exponents as float32 has them, biased by 127; of nonzero finite factors. A subnormal has the smallest of its format.
 struct ExponentRange {
-  int low = 1000, high = 0;
+  int low = 1 << 16, high = 0;
   void include(int field) {
     low = field < low ? field : low;
     high = field > high ? field : high;
@@ -44,8 +44,10 @@ struct Workspace {
   float a[kRowBlock][kPanel];
   std::uint32_t a_exponent[kRowBlock][kPanel];   // own plus highest of B minus 127, in each of the four bytes; 0: zero
   std::uint8_t live[kRowBlock / kRows][kPanel];  // of each group (stored at its first k): some factor of A is not 0
-  std::uint16_t line[kPanel];
-  std::uint8_t row_special[kMaxRows], col_special[kMaxCols];
+  std::uint16_t b_fields[kMaxCols / kCols][kPanel][kCols];
+  std::uint16_t a_fields[kRowBlock][kPanel + 16];
+  std::uint16_t raw[kPanel][kCols], line[kPanel];
+  std::uint8_t row_special[kMaxRows], col_special[kMaxCols], line_special[kPanel];
 };
 
 template <class Format>
@@ -56,77 +58,96 @@ SO_ALWAYS_INLINE float value_of(std::uint16_t h) {
     return convert::from_fp16(h);
 }
 
-// The field, biased by 127, of a finite factor: 0 for a zero.
 template <class Format>
-SO_ALWAYS_INLINE int field_of(std::uint16_t h) {
-  const int field = (h >> Format::kFraction) & Format::kExponentMask;
-  const int shifted = (field > 1 ? field : 1) + 127 - Format::kBias;
-  return (h & 0x7fff) == 0 ? 0 : shifted;
-}
+inline constexpr std::uint16_t kInfinity = static_cast<std::uint16_t>(Format::kExponentMask << Format::kFraction);
 
+// Infinities and NaN become zeros, and are noted in `special`. Returns whether there were such.
 template <class Format>
-SO_ALWAYS_INLINE bool is_special(std::uint16_t h) {
-  return ((h >> Format::kFraction) & Format::kExponentMask) == Format::kExponentMask;
-}
-
-// Copies n factors to `line`, infinities and NaN as zeros, and pads with zeros. Returns whether there were such.
-template <class Format>
-bool read_line(const std::uint16_t* from, Int step, Int n, Int padded, std::uint16_t* line, ExponentRange& range) {
-  int special = 0, low = 1000, high = 0;
-  if (step == 1)
-    std::memcpy(line, from, static_cast<std::size_t>(n) * sizeof(std::uint16_t));
-  else
-    for (Int q = 0; q < n; ++q) line[q] = from[q * step];
-  for (Int q = n; q < padded; ++q) line[q] = 0;
-  for (Int q = 0; q < padded; ++q) {
-    const bool s = is_special<Format>(line[q]);
-    special |= s;
-    const std::uint16_t h = s ? 0 : line[q];
-    line[q] = h;
-    const int field = field_of<Format>(h);
-    const int nonzero = field ? field : 1000;
-    low = nonzero < low ? nonzero : low;
-    high = field > high ? field : high;
+bool clean(std::uint16_t* line, Int n, std::uint8_t* special) {
+  std::uint16_t largest = 0;
+  for (Int q = 0; q < n; ++q) {
+    const std::uint16_t magnitude = line[q] & 0x7fff;
+    largest = magnitude > largest ? magnitude : largest;
   }
-  range.include(ExponentRange{low, high});
-  return special != 0;
+  if (largest < kInfinity<Format>) return false;
+  for (Int q = 0; q < n; ++q)
+    if ((line[q] & 0x7fff) >= kInfinity<Format>) line[q] = 0, special[q] = 1;
+  return true;
 }
 
-// B's columns of one tile. The byte of column v * kLanes + d is at 4 * d + v: each 32-bit lane d holds the bytes of its
-// kTensorVecs columns. Columns beyond `cols` repeat the first: zeros there would look like tiny products.
+// Exponent fields, biased by 127, of finite factors: 0 for a zero.
+template <class Format>
+void take_fields(const std::uint16_t* line, Int n, std::uint16_t* fields, ExponentRange& range) {
+  for (Int q = 0; q < n; ++q) {
+    const std::uint16_t magnitude = line[q] & 0x7fff;
+    const std::uint16_t own = static_cast<std::uint16_t>(magnitude >> Format::kFraction);
+    const std::uint16_t shifted = static_cast<std::uint16_t>((own > 1 ? own : 1) + 127 - Format::kBias);
+    fields[q] = magnitude ? shifted : 0;
+  }
+  // Loops of one reduction each: gcc 12 makes vectors of them, and not of one with two.
+  std::uint16_t high = 0, below_low = 0xffff;
+  for (Int q = 0; q < n; ++q) high = fields[q] > high ? fields[q] : high;
+  for (Int q = 0; q < n; ++q) {
+    const std::uint16_t below = static_cast<std::uint16_t>(fields[q] - 1);  // of a zero: the largest
+    below_low = below < below_low ? below : below_low;
+  }
+  range.include(ExponentRange{below_low + 1, high});
+}
+
+// B's columns of one panel.
 struct ColumnBlock {
   Int cols;   // of the region
   Int depth;  // of the panel, filled up to whole groups
   ExponentRange range;
 };
 
+// One tile's factors as rows of kCols, those beyond k zeros. Columns beyond `cols` repeat the first: zeros there would
+// look like tiny products.
+void read_columns(const std::uint16_t* from, Int row_step, Int col_step, Int k_depth, Int depth, Int cols,
+                  std::uint16_t (*to)[kCols]) {
+  if (col_step == 1) {
+    for (Int q = 0; q < k_depth; ++q)
+      std::memcpy(to[q], from + q * row_step, static_cast<std::size_t>(cols) * sizeof(std::uint16_t));
+  } else {
+    constexpr Int kStrip = 16;  // rows of the strip stay in the first cache while all columns pass
+    for (Int q0 = 0; q0 < k_depth; q0 += kStrip)
+      for (Int j = 0; j < cols; ++j)
+        for (Int q = q0; q < smaller(q0 + kStrip, k_depth); ++q) to[q][j] = from[q * row_step + j * col_step];
+  }
+  for (Int q = k_depth; q < depth; ++q) std::memset(to[q], 0, sizeof to[q]);
+  for (Int q = 0; q < k_depth; ++q)
+    for (Int j = cols; j < kCols; ++j) to[q][j] = to[q][0];
+}
+
+// The byte of column v * kLanes + d is at 4 * d + v: each 32-bit lane d holds the bytes of its kTensorVecs columns.
 template <class Format>
 void pack_b(const TensorCoreParams& p, const std::uint16_t* from, Int k_depth, ColumnBlock& block, Workspace& w) {
   const Int tiles = (block.cols + kCols - 1) / kCols;
   for (Int t = 0; t < tiles; ++t) {
-    const Int cols = smaller(kCols, block.cols - t * kCols);
-    for (Int j = 0; j < cols; ++j) {
-      w.col_special[t * kCols + j] |= static_cast<std::uint8_t>(read_line<Format>(
-          from + (t * kCols + j) * p.b_strides.col, p.b_strides.row, k_depth, block.depth, w.line, block.range));
-      const Int byte = j % kLanes * 4 + j / kLanes;
-      for (Int q = 0; q < block.depth; ++q) {
-        w.b[t][q][j] = value_of<Format>(w.line[q]);
-        w.b_exponent[t][q][byte] = static_cast<std::uint8_t>(field_of<Format>(w.line[q]));
-      }
+    read_columns(from + t * kCols * p.b_strides.col, p.b_strides.row, p.b_strides.col, k_depth, block.depth,
+                 smaller(kCols, block.cols - t * kCols), w.raw);
+    for (Int q = 0; q < block.depth; ++q) {
+      clean<Format>(w.raw[q], kCols, w.col_special + t * kCols);
+      take_fields<Format>(w.raw[q], kCols, w.b_fields[t][q], block.range);
+      for (int j = 0; j < kCols; ++j) w.b[t][q][j] = value_of<Format>(w.raw[q][j]);
     }
-    for (Int j = cols; j < kCols; ++j)
-      for (Int q = 0; q < block.depth; ++q) {
-        w.b[t][q][j] = w.b[t][q][0];
-        w.b_exponent[t][q][j % kLanes * 4 + j / kLanes] = w.b_exponent[t][q][0];
-      }
   }
-  const int high = block.range.high;
+  const std::uint32_t high = static_cast<std::uint32_t>(block.range.high);
   for (Int t = 0; t < tiles; ++t)
-    for (Int q = 0; q < block.depth; ++q)
-      for (int j = 0; j < kCols; ++j) {
-        std::uint8_t& e = w.b_exponent[t][q][j];
-        e = static_cast<std::uint8_t>(e ? high - e : 255);
+    for (Int q = 0; q < block.depth; ++q) {
+      const std::uint16_t* f = w.b_fields[t][q];
+      std::uint32_t words[kLanes];
+      for (int d = 0; d < kLanes; ++d) {
+        std::uint32_t word = 0;
+#pragma GCC unroll 4
+        for (int v = 0; v < kTensorVecs; ++v) {
+          const std::uint32_t field = f[v * kLanes + d];
+          word |= (field ? high - field : 255u) << (8 * v);
+        }
+        words[d] = word;
       }
+      std::memcpy(w.b_exponent[t][q], words, sizeof words);
+    }
 }
 
 // Rows of A, kRowBlock at most; a last odd row is repeated.
@@ -134,25 +155,39 @@ template <class Format>
 void pack_a(const TensorCoreParams& p, const std::uint16_t* from, Int rows, Int k_depth, const ColumnBlock& block,
             int terms, Int first_row, Workspace& w, ExponentRange& range) {
   const int shift = block.range.high - 127;
+  std::uint16_t* const line = w.line;
   for (Int i = 0; i < rows; ++i) {
-    w.row_special[first_row + i] |= static_cast<std::uint8_t>(
-        read_line<Format>(from + i * p.a_strides.row, p.a_strides.col, k_depth, block.depth, w.line, range));
+    const std::uint16_t* source = from + i * p.a_strides.row;
+    const Int step = p.a_strides.col;
+    if (step == 1 && k_depth == kPanel)
+      std::memcpy(line, source, sizeof w.line);
+    else if (step == 1)
+      std::memcpy(line, source, static_cast<std::size_t>(k_depth) * sizeof(std::uint16_t));
+    else
+      for (Int q = 0; q < k_depth; ++q) line[q] = source[q * step];
+    for (Int q = k_depth; q < block.depth; ++q) line[q] = 0;
+    if (clean<Format>(line, block.depth, w.line_special)) w.row_special[first_row + i] = 1;
+    take_fields<Format>(line, block.depth, w.a_fields[i], range);
     for (Int q = 0; q < block.depth; ++q) {
-      w.a[i][q] = value_of<Format>(w.line[q]);
-      const int field = field_of<Format>(w.line[q]), shifted = field + shift;
-      const int byte = field == 0 || shifted < 0 ? 0 : shifted > 255 ? 255 : shifted;
+      w.a[i][q] = value_of<Format>(line[q]);
+      const int field = w.a_fields[i][q], shifted = field + shift;
+      const int low = shifted < 0 ? 0 : shifted, byte = field == 0 ? 0 : low > 255 ? 255 : low;
       w.a_exponent[i][q] = 0x01010101u * static_cast<std::uint32_t>(byte);
     }
   }
   if (rows % kRows) {
     std::memcpy(w.a[rows], w.a[rows - 1], sizeof w.a[0]);
     std::memcpy(w.a_exponent[rows], w.a_exponent[rows - 1], sizeof w.a_exponent[0]);
+    std::memcpy(w.a_fields[rows], w.a_fields[rows - 1], sizeof w.a_fields[0]);
   }
   for (Int i = 0; i < rows; i += kRows)
     for (Int q = 0; q < block.depth; q += terms) {
-      std::uint32_t any = 0;
-      for (int r = 0; r < kRows; ++r)
-        for (int s = 0; s < terms; ++s) any |= bits_of(w.a[i + r][q + s]) << 1;
+      std::uint64_t words[4], any = 0;
+      for (int r = 0; r < kRows; ++r) {
+        std::memcpy(words, w.a_fields[i + r] + q, sizeof words);
+        any |= words[0] | words[1];
+        if (terms > 8) any |= words[2] | words[3];
+      }
       w.live[i / kRows][q] = any != 0;
     }
 }
@@ -281,7 +316,8 @@ bool fast_tile(const Tile& t) {
         sum[r][v] = truncated(mul(acc[r][v], float_of(scale[r][v])));
       }
     }
-#pragma GCC unroll 16
+    // Not unrolled: gcc would put the additions off to the end and spill every converted product.
+#pragma GCC unroll 1
     for (int s = 0; s < kTerms; ++s) {
       Vec x[kRows];
 #pragma GCC unroll 4
@@ -355,7 +391,7 @@ void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_beg
                 Workspace& w) {
   const Int rows = g.row_end - g.row_begin, cols = g.col_end - g.col_begin;
   std::memset(w.row_special, 0, static_cast<std::size_t>(rows));
-  std::memset(w.col_special, 0, static_cast<std::size_t>(cols));
+  std::memset(w.col_special, 0, sizeof w.col_special);
   if (k_begin >= k_end)
     for (Int i = 0; i < rows; ++i) std::memset(acc + i * kMaxCols, 0, static_cast<std::size_t>(cols) * sizeof(float));
   const std::uint16_t* a = p.a + batch * p.a_strides.batch + g.row_begin * p.a_strides.row;
