@@ -82,7 +82,8 @@ void for_tiles(const Launch& l, Tile&& tile) {
   });
 }
 
-// The grid-stride kernel over float distributions: make(words, threads, r) fills four rows of kTile floats.
+// The grid-stride kernel over float distributions: make(words, rows, threads, r) fills the rows of kTile floats that the
+// output still has room for; a tensor smaller than four waves leaves words of its last round unused.
 template <class Make>
 std::uint64_t fill_floats(const Stream& s, const Fill& f, Make&& make) {
   if (f.n == 0) return 0;
@@ -92,10 +93,12 @@ std::uint64_t fill_floats(const Stream& s, const Fill& f, Make&& make) {
     std::uint32_t w[4 * kTile];
     float r[4 * kTile];
     body.words(s.seed, s.offset / 4 + static_cast<std::uint64_t>(round), static_cast<std::uint64_t>(thread), count, w);
-    make(w, count, r);
-    for (int i = 0; i < 4; ++i) {
+    int rows = 0;
+    while (rows < 4 && (round * 4 + rows) * l.threads + thread < f.n) ++rows;
+    make(w, rows, count, r);
+    for (int i = 0; i < rows; ++i) {
       const std::int64_t first = (round * 4 + i) * l.threads + thread;
-      if (first < f.n) store(s, f, first, r + kTile * i, static_cast<int>(std::min<std::int64_t>(count, f.n - first)));
+      store(s, f, first, r + kTile * i, static_cast<int>(std::min<std::int64_t>(count, f.n - first)));
     }
   });
   return l.advance;
@@ -103,8 +106,8 @@ std::uint64_t fill_floats(const Stream& s, const Fill& f, Make&& make) {
 template <class Transform>
 std::uint64_t fill_uniforms(const Stream& s, const Fill& f, Transform&& transform) {
   const auto& body = SO_BODY(random_body);
-  return fill_floats(s, f, [&](const std::uint32_t* w, int count, float* r) {
-    for (int i = 0; i < 4; ++i) {
+  return fill_floats(s, f, [&](const std::uint32_t* w, int rows, int count, float* r) {
+    for (int i = 0; i < rows; ++i) {
       body.uniforms(w + kTile * i, count, r + kTile * i);
       transform(body, r + kTile * i, count);
     }
@@ -113,11 +116,11 @@ std::uint64_t fill_uniforms(const Stream& s, const Fill& f, Transform&& transfor
 template <class Transform>
 std::uint64_t fill_normals(const Stream& s, const Fill& f, Transform&& transform) {
   const auto& body = SO_BODY(random_body);
-  return fill_floats(s, f, [&](const std::uint32_t* w, int count, float* r) {
-    for (int i = 0; i < 4; i += 2) {
+  return fill_floats(s, f, [&](const std::uint32_t* w, int rows, int count, float* r) {
+    for (int i = 0; i < rows; i += 2) {
       body.normals(w + kTile * i, w + kTile * (i + 1), count, r + kTile * i, r + kTile * (i + 1));
       transform(body, r + kTile * i, count);
-      transform(body, r + kTile * (i + 1), count);
+      if (i + 1 < rows) transform(body, r + kTile * (i + 1), count);
     }
   });
 }

@@ -15,7 +15,7 @@ namespace draw {
 
 // factor = -1 / lambda. Near 1 the logarithm is replaced: it must not be 0.
 [[gnu::always_inline]] inline float exponential_of(float u, float factor) {
-  return canonical(factor * (u >= 0x1.fffffep-1f ? -0x1p-24f : fast_log(u)));
+  return canonical(factor * pick(u >= 0x1.fffffep-1f, -0x1p-24f, fast_log(u)));
 }
 // log_miss = __logf(1 + -p).
 [[gnu::always_inline]] inline float geometric_of(float u, float log_miss) {
