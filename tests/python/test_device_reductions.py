@@ -28,6 +28,7 @@ def content(value: object) -> object:
     if isinstance(value, torch.Tensor):
         host = value.detach().cpu().contiguous()
         return host.dtype, tuple(host.shape), bytes(host.untyped_storage())[: host.nbytes]
+    assert isinstance(value, (list, tuple))
     return [content(v) for v in value]
 
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <functional>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -204,6 +206,73 @@ TEST(Reduce, BodyEqualsDefinition) {
       if (op != Op::kMax && op != Op::kMin) compare(op, DType::kBF16, DType::kF32, c, 0, rng), ++cases;
     }
   std::printf("%d cases\n", cases);
+}
+
+// Would the golden vectors notice another order, another card, another fusion?
+std::vector<float> reduced(const std::string& mode, long rows, long cols, const float* x, Op op, int sms,
+                           std::uint64_t address) {
+  Params p;
+  p.op = op;
+  p.iter = iterator(mode, rows, cols, 4, 4);
+  p.x = x;
+  p.address = address;
+  p.sms = sms;
+  p.threads_per_sm = 2048;
+  std::vector<float> y(static_cast<std::size_t>(reduce::plan(p).outputs));
+  p.y = y.data();
+  reduce::ref::run(p);
+  return y;
+}
+
+TEST(ReduceMutations, VectorsNotice) {
+  using Values = std::vector<float>;
+  struct Mutant {
+    const char* vectors;
+    const char* mode;
+    long rows, cols;
+    Values (*value)(const Mutant& m, const float* x);
+  };
+  const Mutant mutants[] = {
+      // one after the other
+      {"sum_f32.row_33x257", "row", 33, 257,
+       [](const Mutant& m, const float* x) {
+         Values y(static_cast<std::size_t>(m.rows));
+         for (std::size_t r = 0; r < y.size(); ++r)
+           for (long i = 0; i < m.cols; ++i) y[r] = y[r] + x[static_cast<long>(r) * m.cols + i];
+         return y;
+       }},
+      // an unaligned tensor
+      {"sum_f32.row_33x257", "row", 33, 257,
+       [](const Mutant& m, const float* x) { return reduced(m.mode, m.rows, m.cols, x, Op::kSum, 132, 4); }},
+      // one multiprocessor
+      {"sum_f32.col_16400x8", "col", 16400, 8,
+       [](const Mutant& m, const float* x) { return reduced(m.mode, m.rows, m.cols, x, Op::kSum, 1, 0); }},
+      // a division in place of the factor
+      {"mean_f32.col_129x40", "col", 129, 40,
+       [](const Mutant& m, const float* x) {
+         Values y = reduced(m.mode, m.rows, m.cols, x, Op::kSum, 132, 0);
+         for (float& v : y) v = v / static_cast<float>(m.rows);
+         return y;
+       }},
+      // squares rounded before they are added
+      {"norm2_f32.col_100x36", "col", 100, 36,
+       [](const Mutant& m, const float* x) {
+         Values squares(x, x + m.rows * m.cols);
+         for (float& v : squares) v = v * v;
+         Values y = reduced(m.mode, m.rows, m.cols, squares.data(), Op::kSum, 132, 0);
+         for (float& v : y) v = __builtin_sqrtf(v);
+         return y;
+       }},
+  };
+  std::size_t noticed = 0;
+  for (const Mutant& m : mutants) {
+    const auto file = test::load_vectors(m.vectors);
+    const Values y = m.value(m, file.in("x").as<float>());
+    const bool differs = std::memcmp(y.data(), file.out("y", "sm_90").bytes.data(), y.size() * 4) != 0;
+    EXPECT_TRUE(differs) << m.vectors;
+    noticed += differs;
+  }
+  std::printf("%zu of %zu mutants noticed\n", noticed, std::size(mutants));
 }
 
 }  // namespace
