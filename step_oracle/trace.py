@@ -114,6 +114,10 @@ class Trace:
         """Reads all kept bytes and compares their digests. Returns how many there are."""
         return int(self._trace.check_blobs())
 
+    def first_nan(self) -> Record | None:
+        """The first op that a NaN comes out of, where the bytes are kept; ``entered``: it came in with an input."""
+        return _record_of(self._trace.first_nan())  # type: ignore[no-any-return]
+
     def info(self) -> dict[str, Any]:
         cards = self.environment.cards
         card = {k: cards[0][k] for k in ("name", "sms", "threads_per_sm", "compute_capability")} if cards else None

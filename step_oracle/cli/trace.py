@@ -140,11 +140,15 @@ def plain(value: Any) -> str:
 def run_check(args: argparse.Namespace) -> int:
     trace = load(args)
     blobs = trace.check()
+    nan = trace.first_nan()
     result = {"ok": trace.complete, "complete": trace.complete, "reason": trace.reason, "ops": len(trace.ops),
-              "blobs": blobs}
+              "blobs": blobs, "first_nan": nan}
     if args.json:
         print_json(result)
     else:
         print(f"{trace.path}: {len(trace.ops)} ops and {blobs} blobs read, every check holds; "
               + ("complete" if trace.complete else f"not complete: {trace.reason}"))
+        if nan:
+            how = "enters" if nan.entered else "comes out of"
+            print(f"the first NaN {how} op {nan.index} {nan.op}, tensor {nan.tensor}")
     return SAME if trace.complete else DIFFERENT

@@ -202,6 +202,14 @@ def test_stale_cast(diff: Any) -> None:
     assert any(n.op == "aten._to_copy" for n in report.only_b)
 
 
+def test_the_first_nan_is_named(tmp_path: pathlib.Path) -> None:
+    x = torch.zeros(0, 4)
+    with step_oracle.record(tmp_path / "nan.trace", keep="all"):
+        (x.mean() * 2).exp()
+    site = step_oracle.load(tmp_path / "nan.trace").first_nan()
+    assert site is not None and site.op == "aten.mean" and not site.entered
+
+
 def dirt(v: float) -> None:
     for n in (40, 400, 4096):
         [torch.full((n,), v) for _ in range(8)]

@@ -166,6 +166,23 @@ TEST(Trace, EveryCutReadsOrIsRefused) {
   EXPECT_GT(read, whole.size() * 3 / 4) << "only a cut in the first frame is refused";
 }
 
+TEST(Trace, ATailOfZerosIsACut) {
+  const auto path = test::sample_file("zeros");
+  const auto whole = test::read_file(path);
+  std::size_t read = 0, tried = 0;
+  for (std::size_t n = 16; n < whole.size(); n += 7, ++tried) {
+    auto bytes = whole;
+    std::fill(bytes.end() - static_cast<std::ptrdiff_t>(n), bytes.end(), std::uint8_t{0});
+    test::write_file(path, bytes);
+    try {
+      EXPECT_FALSE(Trace::open(path)->complete) << n;
+      ++read;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(read, tried * 3 / 4) << "only where the zeros reach the first frame";
+}
+
 TEST(Trace, FullDisk) {
   EXPECT_NE(
       message_of([] { TraceWriter("/dev/full", test::sample_environment()); }, ErrorKind::kIo).find("No space left"),

@@ -4,6 +4,7 @@
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/record/trace/diff.h"
+#include "csrc/record/trace/nan.h"
 #include "csrc/record/trace/reader.h"
 
 namespace py = pybind11;
@@ -410,6 +411,19 @@ py::bytes blob(const Trace& trace, const std::string& hex) {
   return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
+py::object first_nan_of(const Trace& trace) {
+  std::optional<NanSite> site;
+  {
+    py::gil_scoped_release nogil;
+    site = first_nan(trace);
+  }
+  if (!site) return py::none();
+  py::dict out = short_op(trace, site->index);
+  out["tensor"] = site->tensor;
+  out["entered"] = site->entered;
+  return out;
+}
+
 }  // namespace
 
 void bind_trace(py::module_& m) {
@@ -436,6 +450,7 @@ void bind_trace(py::module_& m) {
       .def("short_op", &short_op)
       .def("has_blob", [](const Trace& t, const std::string& hex) { return t.has_blob(Digest::from_hex(hex)); })
       .def("blob", &blob)
+      .def("first_nan", &first_nan_of)
       .def("check_blobs", [](const Trace& t) { return check_blobs(t); }, py::call_guard<py::gil_scoped_release>());
   m.def("diff_traces", &compare);
   m.def("open_trace", &open, py::call_guard<py::gil_scoped_release>());

@@ -128,18 +128,23 @@ class TraceLoader {
     at_ = h.size();
   }
 
-  // True where the file holds nothing but zeros from here on: what a file system leaves of a write that a power
-  // failure cut.
-  bool zeros_from(std::uint64_t at) const {
+  // True where only zeros stand from some place before `end` to the end of the file, and enough of them to be no
+  // chance: what a file system leaves of a write that a power failure cut.
+  bool zeros_before(std::uint64_t end) const {
+    constexpr std::uint64_t kEnough = 16;
     std::vector<std::uint8_t> piece(1 << 16);
-    while (at < file().size()) {
-      const auto n = std::min<std::uint64_t>(piece.size(), file().size() - at);
-      if (!file().read(at, piece.data(), n)) return false;
-      if (std::any_of(piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n), [](std::uint8_t b) { return b; }))
-        return false;
-      at += n;
+    std::uint64_t zeros = 0, at = file().size();
+    while (at > at_) {
+      const auto n = std::min<std::uint64_t>(piece.size(), at - at_);
+      if (!file().read(at - n, piece.data(), n)) return false;
+      const auto rest = piece.rbegin() + static_cast<std::ptrdiff_t>(piece.size() - n);
+      const auto count =
+          static_cast<std::uint64_t>(std::find_if(rest, piece.rend(), [](std::uint8_t b) { return b != 0; }) - rest);
+      zeros += count;
+      at -= n;
+      if (count < n) break;
     }
-    return true;
+    return zeros >= std::min(kEnough, file().size() - at_) && file().size() - zeros < end;
   }
 
   bool cut(std::string how) {
@@ -155,7 +160,7 @@ class TraceLoader {
     std::array<std::uint8_t, frame::kHeader> h{};
     if (!file().read(at_, h.data(), h.size())) check::corrupt("it cannot be read from the disk");
     const auto head = frame::decode(h, chain_);
-    if (!head && zeros_from(at_)) return cut("by zeros at");
+    if (!head && zeros_before(at_ + frame::kHeader)) return cut("by zeros in the header of");
     const auto number = trace_->frames;
     if (!head) check::corrupt(fmt::format("frame {} at byte {} is not the one that belongs here", number, at_));
     if (head->sequence != number) check::corrupt(fmt::format("frame {} has the number {}", number, head->sequence));
@@ -176,7 +181,7 @@ class TraceLoader {
       check::corrupt("it cannot be read from the disk");
     const Digest chain = frame::next_chain(h, chain_, payload_);
     if (chain != head->chain) {
-      if (zeros_from(file().size() - 1) && zeros_from(at_ + frame::kHeader)) return cut("by zeros inside");
+      if (zeros_before(at_ + frame::kHeader + head->stored)) return cut("by zeros inside");
       check::corrupt(fmt::format("the bytes of frame {} are not those that were written", number));
     }
     chain_ = chain;
