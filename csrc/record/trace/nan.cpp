@@ -39,8 +39,7 @@ class Finder {
 
  private:
   const Trace& trace_;
-  std::unordered_map<Digest, bool>
-      known_;  // equal bytes of another dtype are so rare that the first one speaks for both
+  std::map<std::pair<Digest, rec::DType>, bool> known_;
 };
 
 }  // namespace
