@@ -25,6 +25,7 @@ struct Parts {
 
 // Thread i takes in what thread i + o has, i < n; reciprocal form (see moments_row.h for one pair of threads).
 void merge_reciprocal(const Parts& v, int o, int n) {
+#pragma GCC ivdep  // n <= o: what is written is not read
   for (int i = 0; i < n; ++i) {
     const float nw = v.count[i], no = v.count[i + o], count = nw + no;
     const float c = 1.0f / count, d = v.mean[i] - v.mean[i + o];
@@ -38,6 +39,7 @@ void merge_reciprocal(const Parts& v, int o, int n) {
 
 // The same with a division, an empty side skipped (arith/moments.h).
 void merge_division(const Parts& v, int o, int n) {
+#pragma GCC ivdep  // n <= o: what is written is not read
   for (int i = 0; i < n; ++i) {
     const float na = v.count[i], nb = v.count[i + o], count = na + nb;
     const float ma = v.mean[i], mb = v.mean[i + o], sa = v.m2[i], sb = v.m2[i + o];
