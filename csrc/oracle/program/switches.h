@@ -1,9 +1,14 @@
 // The numeric switches that the trace was recorded with, for the time of a replay: they choose kernels.
 #pragma once
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "csrc/record/trace/records.h"
+
+namespace at {
+class Context;
+}
 
 namespace step_oracle::program {
 
@@ -15,7 +20,7 @@ class SwitchScope {
   SwitchScope& operator=(const SwitchScope&) = delete;
 
  private:
-  bool deterministic_, warn_only_;
+  std::vector<std::pair<void (*)(at::Context&, bool), bool>> before_;
 };
 
 }  // namespace step_oracle::program
