@@ -46,7 +46,7 @@ void scatter(const std::vector<std::uint8_t>& bytes, const at::Tensor& t) {
 at::Tensor over(const c10::Storage& storage, const rec::TensorT& t) {
   const bool card = storage.device().type() == device::kOracle;
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, c10::Storage(storage),
+      c10::Storage(storage),
       c10::DispatchKeySet(card ? c10::DispatchKey::PrivateUse1 : c10::DispatchKey::CPU),
       c10::scalarTypeToTypeMeta(scalar_type(t.dtype)));
   auto* impl = tensor.unsafeGetTensorImpl();
