@@ -111,9 +111,11 @@ void fp32_chain(const Params& params) {
   const GemmBody& body = SO_BODY(gemm_body);
   std::vector<float> c_copy, d_copy;
   if (p.epilogue.beta != 0.0f) detach_c(p, body.k_panel, c_copy);
-  if (p.n == 1) p.d.col = 1;
+  // A narrow D (a vector, above all) fills few lanes of a tile; on its side it fills them all.
+  const bool narrow = p.n * 2 <= body.tile_cols && p.m >= body.tile_cols && p.k >= body.tile_cols;
   if (p.m == 1) p.d.row = 1;
-  if (p.d.col != 1 && p.d.row == 1) p = transposed(p);
+  if (narrow || (p.d.col != 1 && p.d.row == 1)) p = transposed(p);
+  if (p.n == 1) p.d.col = 1;
   if (p.d.col == 1) return run(p, body);
   const MutableMatrix d = p.d;
   d_copy.resize(static_cast<std::size_t>(p.batch * p.m * p.n));

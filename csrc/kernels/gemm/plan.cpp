@@ -89,14 +89,15 @@ std::vector<T> gathered(const T* from, std::int64_t lines, std::int64_t line_ste
                         std::int64_t batch, std::int64_t batch_step, const std::vector<std::int64_t>& at) {
   const auto depth = static_cast<std::int64_t>(at.size());
   std::vector<T> out(static_cast<std::size_t>(batch * lines * depth));
-  parallel_for(batch * lines, 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t line = begin; line < end; ++line) {
-      const T* source = from + line / lines * batch_step + line % lines * line_step;
-      T* to = out.data() + line * depth;
-      for (std::int64_t q = 0; q < depth; ++q)
-        to[q] = at[static_cast<std::size_t>(q)] < 0 ? T{0} : source[at[static_cast<std::size_t>(q)] * k_step];
-    }
-  });
+  parallel_for(
+      batch * lines, (1 << 14) / std::max<std::int64_t>(1, depth) + 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t line = begin; line < end; ++line) {
+          const T* source = from + line / lines * batch_step + line % lines * line_step;
+          T* to = out.data() + line * depth;
+          for (std::int64_t q = 0; q < depth; ++q)
+            to[q] = at[static_cast<std::size_t>(q)] < 0 ? T{0} : source[at[static_cast<std::size_t>(q)] * k_step];
+        }
+      });
   return out;
 }
 

@@ -57,7 +57,8 @@ class Object {
     std::string known;
     for (const auto& [v, name] : names) {
       if (value->is_string() && value->get<std::string>() == name) return v;
-      known += (known.empty() ? "" : ", ") + std::string(name);
+      known += known.empty() ? "" : ", ";
+      known += name;
     }
     fail(fmt::format("has '{}': {}; give one of: {}", field, value->dump(), known));
   }
@@ -197,7 +198,8 @@ std::string write(const Table& table) {
     if (key.batch != 1) o["batch"] = key.batch;
     o["plan"] = plan_json(row.plan);
     if (row.source != table.source) o["source"] = row.source;
-    rows += (rows.empty() ? "\n  " : ",\n  ") + o.dump();
+    rows += rows.empty() ? "\n  " : ",\n  ";
+    rows += o.dump();
   }
   return fmt::format(
       "{{\n \"format\": {},\n \"card\": {},\n \"library\": {},\n \"source\": {},\n \"rows\": [{}\n ]\n}}\n",

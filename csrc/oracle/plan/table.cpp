@@ -15,7 +15,10 @@ const Row* Table::find(const Key& key) const {
 
 std::string describe(const gemm::Plan& p) {
   std::string out;
-  const auto add = [&](std::string text) { out += (out.empty() ? "" : ", ") + std::move(text); };
+  const auto add = [&](const std::string& text) {
+    out += out.empty() ? "" : ", ";
+    out += text;
+  };
   if (p.splits > 1) {
     add(fmt::format("splits {}", p.splits));
     add(fmt::format("{} of {}",
