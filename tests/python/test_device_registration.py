@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -156,3 +157,19 @@ def test_poisoned_memory_is_nan() -> None:
         """,
         STEP_ORACLE_DEBUG_MEMORY="poison",
     )
+
+
+def test_protected_memory_faults_outside_of_operators() -> None:
+    done = run(
+        """
+        import ctypes, torch, step_oracle
+        step_oracle.set_card("t4")
+        a = torch.ones(40, 40).to("oracle").requires_grad_()
+        b = ((a @ a).t().contiguous() * 2 + a).sum()
+        b.backward()
+        print(b.item(), a.grad[0, 0].item(), flush=True)
+        ctypes.c_float.from_address(a.data_ptr()).value
+        """,
+        STEP_ORACLE_DEBUG_MEMORY="protect",
+    )
+    assert done.returncode == -signal.SIGSEGV and done.stdout == "129600.0 161.0\n", done.stderr

@@ -68,13 +68,14 @@ NumericSwitches numeric_switches();
 
 namespace detail {
 
-// Finds the device of an adapter's oracle tensors, and refuses a second one.
+// Finds the device of an adapter's oracle tensors, and refuses a second one; opens their memory in debugging mode.
 class DeviceScan {
  public:
   explicit DeviceScan(bool same_device) : same_device_(same_device) {}
   void see(const at::Tensor& t) {
     if (!t.defined()) return;
     const c10::Device d = t.device();
+    if (d.type() == kOracle) access_.open(t.storage().data());
     if (d.type() == kOracle && !found_) {
       device_ = d;
       found_ = true;
@@ -103,6 +104,7 @@ class DeviceScan {
 
  private:
   [[noreturn]] void mixed(c10::Device other) const;
+  device::Access access_;
   bool same_device_, found_ = false;
   c10::Device device_{kOracle, 0};
   std::optional<c10::Device> strange_;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "csrc/oracle/device/device.h"
+#include "csrc/oracle/device/protect.h"
 
 namespace step_oracle::device {
 namespace {
@@ -41,6 +42,7 @@ std::size_t size_class(std::size_t n) {
 class Pool {
  public:
   void* take(std::size_t n, c10::DeviceIndex device) {
+    if (g_protects) return take_protected(n, device);
     const std::size_t bytes = size_class(n);
     std::lock_guard lock(mutex_);
     void* base = nullptr;
@@ -61,19 +63,16 @@ class Pool {
     *static_cast<Block*>(base) = {bytes, device};
     void* data = static_cast<char*>(base) + kAlign;
     if (poison_) std::memset(data, kPoison, bytes);
-    used_ += bytes;
-    MemoryStats& stats = stats_[device];
-    stats.allocated += static_cast<std::int64_t>(bytes);
-    stats.peak = std::max(stats.peak, stats.allocated);
+    count({bytes, device});
     return data;
   }
 
   void give(void* data) {
+    if (g_protects) return give_protected(data);
     void* base = static_cast<char*>(data) - kAlign;
     const Block block = *static_cast<Block*>(base);
     std::lock_guard lock(mutex_);
-    used_ -= block.bytes;
-    stats_[block.device].allocated -= static_cast<std::int64_t>(block.bytes);
+    discount(block);
     if (kept_bytes_ + block.bytes > std::max(kMinKept, used_ / 4)) {
       std::free(base);
       return;
@@ -98,6 +97,34 @@ class Pool {
   }
 
  private:
+  void count(const Block& block) {
+    used_ += block.bytes;
+    MemoryStats& stats = stats_[block.device];
+    stats.allocated += static_cast<std::int64_t>(block.bytes);
+    stats.peak = std::max(stats.peak, stats.allocated);
+  }
+  void discount(const Block& block) {
+    used_ -= block.bytes;
+    stats_[block.device].allocated -= static_cast<std::int64_t>(block.bytes);
+  }
+
+  void* take_protected(std::size_t n, c10::DeviceIndex device) {
+    void* data = protected_block(n);
+    TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr, "oracle: this machine has no ", n, " bytes in pages of their own");
+    std::lock_guard lock(mutex_);
+    protected_[data] = {n, device};
+    count(protected_[data]);
+    return data;
+  }
+  void give_protected(void* data) {
+    {
+      std::lock_guard lock(mutex_);
+      discount(protected_[data]);
+      protected_.erase(data);
+    }
+    release_protected(data);
+  }
+
   void release_locked() {
     for (auto& [bytes, blocks] : kept_) {
       for (void* base : blocks) std::free(base);
@@ -108,6 +135,7 @@ class Pool {
 
   std::mutex mutex_;
   std::unordered_map<std::size_t, std::vector<void*>> kept_;
+  std::unordered_map<void*, Block> protected_;
   std::size_t kept_bytes_ = 0, used_ = 0;
   std::array<MemoryStats, kMaxCards> stats_{};
   // STEP_ORACLE_DEBUG_MEMORY=poison: new memory is NaN, so that a kernel that reads what nobody wrote is seen.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/kernels/card/card.h"
@@ -43,6 +44,33 @@ struct MemoryStats {
 MemoryStats memory_stats(c10::DeviceIndex index);
 void reset_peak(c10::DeviceIndex index);
 void empty_cache();
+
+// STEP_ORACLE_DEBUG_MEMORY=protect: the pages of a block can be touched only while an adapter runs that was given the
+// block, or that allocated it; any other access of the host faults at once. One Access stands around every adapter.
+extern const bool g_protects;
+class Access {
+ public:
+  Access() {
+    if (g_protects) enter();
+  }
+  ~Access() {
+    if (g_protects) leave();
+  }
+  Access(const Access&) = delete;
+  Access& operator=(const Access&) = delete;
+  // `data` is the start of a storage of this device, or null.
+  void open(const void* data) {
+    if (g_protects && data != nullptr) open_block(data);
+  }
+
+ private:
+  friend void* protected_block(std::size_t n);
+  void enter();
+  void leave();
+  void open_block(const void* data);
+  Access* outer_ = nullptr;
+  std::vector<std::pair<const void*, std::uint64_t>> opened_;  // start of a block, its serial number
+};
 
 // --- random numbers ---
 const at::Generator& default_generator(c10::DeviceIndex index);

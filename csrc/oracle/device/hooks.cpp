@@ -34,6 +34,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     const c10::DeviceGuard guard(storage.device());
+    Access access;
+    access.open(storage.data());
     c10::DataPtr data = allocator()->allocate(bytes);
     if (bytes != 0 && storage.data() != nullptr) {
       std::memcpy(data.get(), storage.data(), std::min(bytes, storage.nbytes()));
