@@ -18,6 +18,10 @@ class Candidates {
   void add(Plan plan) {
     if (plan.splits > 1 && plan.width * (plan.splits - 1) >= shape_.k) return;  // a part would be empty
     if (plan.deal == gemm::Deal::kChunks && plan.splits > 1 && plan.width * plan.splits < shape_.k) return;
+    if (plan.deal == gemm::Deal::kBalanced) {
+      const std::int64_t more = (shape_.k + plan.width - 1) / plan.width % plan.splits;
+      if (more == 0 || more == plan.splits - 1) return;  // equal parts but for the last: chunks by another name
+    }
     std::vector<gemm::Reduction> reductions{gemm::Reduction::kComputeType};
     if (plan.splits > 1 && shape_.sixteen_bit)
       reductions = {gemm::Reduction::kComputeType, gemm::Reduction::kInPlace, gemm::Reduction::kOutputType};

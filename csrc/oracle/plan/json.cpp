@@ -179,6 +179,8 @@ nlohmann::ordered_json plan_json(const gemm::Plan& p) {
 
 }  // namespace
 
+std::string text_of(const gemm::Plan& plan) { return plan_json(plan).dump(); }
+
 std::string write(const Table& table) {
   using Ordered = nlohmann::ordered_json;
   std::string rows;

@@ -24,7 +24,7 @@ std::string describe(const gemm::Plan& p) {
     add(fmt::format("{} of {}",
                     p.deal == gemm::Deal::kChunks ? "chunks" : fmt::format("{} tiles", name_in(kDeals, p.deal)),
                     p.width));
-    add(fmt::format("reduced in {}", name_in(kReductions, p.reduction)));
+    add(fmt::format("reduction {}", name_in(kReductions, p.reduction)));
     if (p.order != gemm::SumOrder::kAscending) add(fmt::format("{} order", name_in(kOrders, p.order)));
   }
   if (p.slices > 1)

@@ -45,8 +45,10 @@ struct Table {
 Table parse(std::string_view json);
 // Sorted by key, fields at their defaults left out: one table, one text.
 std::string write(const Table& table);
+// The object of a row's field 'plan'.
+std::string text_of(const gemm::Plan& plan);
 
-// One line: "splits 3, chunks of 1024, in place".
+// One line: "splits 3, chunks of 1024, reduction in_place".
 std::string describe(const gemm::Plan& plan);
 std::string describe(const Key& key);
 

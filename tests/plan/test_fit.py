@@ -1,0 +1,66 @@
+"""Plans read off tensors, and the table on the command line."""
+
+import json
+
+import pytest
+import torch
+
+import step_oracle
+from step_oracle import cli, plans
+
+
+def product(dtype: torch.dtype, plan: dict[str, object], tmp_path, bias: torch.Tensor | None = None):
+    gen = torch.Generator().manual_seed(2)
+    a, b = torch.randn(40, 300, generator=gen).to(dtype), torch.randn(300, 50, generator=gen).to(dtype)
+    op = {"op": "mm", "layout": "nn"} if bias is None else {"op": "addmm", "layout": "nn", "epilogue": "bias"}
+    row = {**op, "dtype": str(dtype).removeprefix("torch."), "m": 40, "n": 50, "k": 300, "plan": plan}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"format": "step-oracle plan table 1", "card": "a100-pcie-40gb", "library": "x",
+                                "source": "test", "rows": [row]}))  # fmt: skip
+    with step_oracle.card("a100-pcie-40gb", plans=path):
+        x, y = a.to("oracle"), b.to("oracle")
+        out = x @ y if bias is None else torch.addmm(bias.to("oracle"), x, y)
+    return a, b, out.cpu()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "plan", [{}, {"splits": 3, "width": 128}, {"slices": 4, "slice_width": 16, "combine": "halves"}]
+)
+def test_the_plan_of_a_product_is_read_off_its_bytes(dtype, plan, tmp_path):
+    a, b, out = product(dtype, plan, tmp_path)
+    found = plans.fit(a, b, out, card="a100-pcie-40gb")
+    assert plan in found["plans"]
+    assert found["nearest"] is None
+    assert len(found["matches"]) == len(found["plans"])
+
+
+def test_the_place_of_a_bias_is_part_of_the_plan(tmp_path):
+    bias = torch.linspace(-3, 3, 50)
+    a, b, out = product(torch.float32, {"splits": 3, "width": 128, "bias": "first"}, tmp_path, bias)
+    found = plans.fit(a, b, out, bias, card="a100-pcie-40gb")
+    assert found["plans"] == [{"splits": 3, "width": 128, "bias": "first"}]
+
+
+def test_other_bytes_have_no_plan_and_a_nearest_one(tmp_path):
+    a, b, out = product(torch.float32, {}, tmp_path)
+    found = plans.fit(a, b, out.nextafter(torch.tensor(0.0)), card="l4")
+    assert found["matches"] == [] and found["ties"] == []
+    assert 0 <= found["nearest_equal"] < 1
+    seen = []
+    plans.fit(a, b, out, card="l4", progress=lambda done, all: seen.append(all) or done < 2)
+    assert len(seen) == 2
+
+
+def test_shapes_that_are_no_product_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="out = a @ b"):
+        plans.fit(torch.ones(2, 3), torch.ones(4, 5), torch.ones(2, 5), card="l4")
+
+
+def test_plan_show(capsys):
+    assert cli.main(["plan", "show", "--card", "rtx-a6000"]) == 0
+    assert "splits 8, chunks of 6336, reduction in_place" in capsys.readouterr().out
+    assert cli.main(["plan", "show", "--card", "l4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == []
+    assert cli.main(["plan", "show", "--card", "l99"]) == 2
+    assert "there is no card 'l99'" in capsys.readouterr().err
