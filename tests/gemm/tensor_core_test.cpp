@@ -13,7 +13,7 @@
 namespace step_oracle::gemm {
 namespace {
 
-enum class Data { kNormal, kWide, kTiny, kHuge, kSparse, kCancelling, kSpecial, kAnyBits, kCount };
+enum class Data { kNormal, kWide, kTiny, kHuge, kSparse, kCancelling, kSpecial, kAnyBits, kSmall, kCount };
 
 std::uint16_t draw(std::mt19937& gen, DType type, Data kind) {
   std::normal_distribution<float> normal;
@@ -25,6 +25,8 @@ std::uint16_t draw(std::mt19937& gen, DType type, Data kind) {
       return narrow(std::ldexp(x, static_cast<int>(gen() % (bf16 ? 150 : 30)) - (bf16 ? 90 : 20)));
     case Data::kTiny:
       return gen() % 3 ? narrow(std::ldexp(x, bf16 ? -126 : -20)) : static_cast<std::uint16_t>(gen() & 0x807f);
+    case Data::kSmall:  // times kTiny: results that are subnormal float32, exponent bytes of 0
+      return narrow(std::ldexp(x, -12));
     case Data::kHuge:
       return narrow(std::ldexp(x, bf16 ? 62 : 14));
     case Data::kSparse:
@@ -140,16 +142,33 @@ TEST_P(TensorCore, BodyEqualsRefOnATriangle) {
   expect_body_equals_ref(q);
 }
 
-// All products of a Hopper group at their largest: the int32 sum of the fast form would wrap.
+// An accumulator just below 2 and then sixteen products just below 4: the int32 sum of the fast form wraps.
 TEST_P(TensorCore, SumsThatWouldWrap) {
   const auto [type, adder] = GetParam();
   std::mt19937 gen(4);
-  Problem q(gen, 4, 70, 64, 1, type, adder, Data::kNormal, Data::kNormal, true);
-  const std::uint16_t most = type == DType::kBF16 ? 0x3fff : 0x3fff;
-  for (auto& x : q.a) x = most;
-  for (auto& x : q.b) x = most;
-  for (std::size_t i = 0; i < q.a.size(); i += 7) q.a[i] ^= 0x8000;
+  Problem q(gen, 4, 70, 32, 1, type, adder, Data::kNormal, Data::kNormal, true);
+  const std::uint16_t most = 0x3fff, one = type == DType::kBF16 ? 0x3f80 : 0x3c00;  // most: 2 less one place
+  for (std::int64_t i = 0; i < 4; ++i)
+    for (std::int64_t k = 0; k < 32; ++k) {
+      const std::uint16_t sign = i % 2 ? 0x8000 : 0;  // of a whole row: to either end
+      q.a[static_cast<std::size_t>(i * q.p.a_strides.row + k * q.p.a_strides.col)] =
+          k == 0 || k >= 16 ? most | sign : 0;
+    }
+  for (std::int64_t k = 0; k < 32; ++k)
+    for (std::int64_t j = 0; j < 70; ++j)
+      q.b[static_cast<std::size_t>(k * q.p.b_strides.row + j * q.p.b_strides.col)] = k == 0 ? one : most;
   expect_body_equals_ref(q);
+}
+
+// Products below 2^-126 whose sum float32 still holds: their exponent bytes are 0, as a zero's is.
+TEST_P(TensorCore, SubnormalSums) {
+  const auto [type, adder] = GetParam();
+  std::mt19937 gen(5);
+  Problem q(gen, 5, 70, 40, 1, type, adder, Data::kTiny, Data::kSmall, true);
+  expect_body_equals_ref(q);
+  if (type == DType::kBF16) {
+    EXPECT_NE(q.d32[0], 0.0f);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TensorCore,
