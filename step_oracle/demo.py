@@ -6,9 +6,11 @@ Everything here is what a user would write, so the file also serves as an exampl
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import math
 import pathlib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @dataclass(frozen=True)
@@ -118,33 +119,37 @@ class Training:
             seen(i, float(self.step(*self.batch())))
 
 
-class FlippedBit(TorchDispatchMode):
-    """A fault: one bit of one op's first output is flipped after the op computed it, below the recorder's eyes."""
+@contextlib.contextmanager
+def faulty(module: nn.Module, op: str, element: int, bit: int) -> Iterator[None]:
+    """A card with a fault: within, ``op`` computes as ever and then has one bit of its result flipped, in the first
+    call of ``module``. The kernel itself is replaced, so the recorder sees what it would see on such a card."""
+    kernel = torch.library.get_kernel(op, "PrivateUse1")
+    inside = False
 
-    def __init__(self, op: str, element: int, bit: int) -> None:
-        super().__init__()
-        self.op, self.element, self.bit, self.done = op, element, bit, False
+    def enter(*_: Any) -> None:
+        nonlocal inside
+        inside = True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if func.name() == self.op and not self.done:
-            host = out.detach().cpu().contiguous()
-            host.view(torch.int32).view(-1)[self.element] ^= 1 << self.bit
-            out.copy_(host)
-            self.done = True
+    def leave(*_: Any) -> None:
+        nonlocal inside
+        inside = False
+
+    def with_fault(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        out = kernel.call_boxed(keys, *args, **kwargs)
+        if inside:
+            ctypes.c_uint32.from_address(out.data_ptr() + 4 * element).value ^= 1 << bit
+            inside = False
         return out
 
-
-@contextlib.contextmanager
-def faulty(module: nn.Module, op: str, element: int, bit: int) -> Iterator[FlippedBit]:
-    """Within, the first call of ``module`` suffers the fault."""
-    fault = FlippedBit(op, element, bit)
-    entered = contextlib.ExitStack()
-    before = module.register_forward_pre_hook(lambda m, a: entered.enter_context(fault) and None)
-    after = module.register_forward_hook(lambda m, a, o: entered.close())
+    hooks = module.register_forward_pre_hook(enter), module.register_forward_hook(leave)
+    library = torch.library.Library(op.split("::")[0], "IMPL")
     try:
-        yield fault
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of the replaced kernel, which is the point
+            library.impl(op.split("::")[1], with_fault, "PrivateUse1", with_keyset=True, allow_override=True)
+        yield
     finally:
-        before.remove()
-        after.remove()
-        entered.close()
+        library._destroy()
+        for hook in hooks:
+            hook.remove()

@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
         print_json({"ok": ok, "seconds": time.perf_counter() - begin, "stages": rows})
     else:
         print()
-        print_table([[r["stage"], r["result"], "yes" if r["ok"] else "NO", f"{r['seconds']:.1f}"] for r in rows],
-                    ["stage", "result", "as expected", "seconds"])
+        print_table([[r["stage"], "yes" if r["ok"] else "NO", round(r["seconds"], 1)] for r in rows],
+                    ["stage", "as expected", "seconds"])
         print(f"\n{'All of it as expected' if ok else 'NOT as expected'}, in {time.perf_counter() - begin:.0f} s. "
               f"The traces are in {args.out}/; try: step-oracle trace ops {args.out}/step.trace")
     return SAME if ok else DIFFERENT
@@ -134,4 +134,4 @@ class Demo:
         if first is None:
             return code == SAME, "both cards give the same bytes"
         return code == DIFFERENT, (f"they part at op {first['index']} {first['op']} in {first['module'] or '-'} "
-                                   f"({first['cause']}); root {len(report['root'])}, knock-on {report['knock_on']}")
+                                   f"({first['kind']}); root {len(report['root'])}, knock-on {report['knock_on']}")
