@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .cards import shipped_plans
+from .trace import Record, Trace
 
 
 def show(card: str, plans: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -44,3 +45,95 @@ def fit(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor 
     found["plans"] = [json.loads(p) for p in found["plans"]]
     found["ties"] = found["matches"] if len(found["matches"]) > 1 else []
     return found
+
+
+FITTED = ("aten.mm", "aten.addmm", "aten.bmm")  # what fit_op reads; a product with beta or alpha is not among it
+
+
+class NotFitted(ValueError):
+    """This op's plan cannot be looked for: the sentence says why."""
+
+
+def card_of(trace: Trace) -> str:
+    """The card that a trace was recorded on, by the name that `step-oracle cards` lists."""
+    from .cards import cards
+
+    recorded = trace.environment.cards[0] if trace.environment.cards else None
+    for card in cards():
+        if recorded and recorded.name in (card.name, card.product):
+            return card.name
+    raise NotFitted(f"the trace is of {recorded.name if recorded else 'a host'}, which is no known card; give --card")
+
+
+def _kept(trace: Trace, tensor: Record, when: str) -> torch.Tensor:
+    digest = tensor[when]
+    if digest is None or not trace.has_blob(digest):
+        raise NotFitted("the trace does not keep the bytes of this product; record with keep='all'")
+    dtype = getattr(torch, tensor.dtype, None)
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise NotFitted(f"products of {tensor.dtype} are not modelled")
+    return torch.frombuffer(bytearray(trace.blob(digest)), dtype=dtype).reshape(tensor.shape)
+
+
+def fit_op(trace: Trace, index: int, *, card: str | None = None,
+           progress: Callable[[int, int], bool] | None = None) -> dict[str, Any]:
+    """What fit() says of a recorded product, with its ``index``, ``op`` and ``row`` (for a plan table) beside it."""
+    op = trace.ops[index]
+    if op.op not in FITTED:
+        raise NotFitted(f"op {index} is {op.op}; plans are fitted for {', '.join(FITTED)}")
+    inputs = [op.tensors[arg["tensor"]] for arg in op.args if isinstance(arg, dict) and "tensor" in arg]
+    bias = None
+    if op.op == "aten.addmm":
+        bias_record, *inputs = inputs
+        scales = [arg for arg in op.args if not isinstance(arg, dict)]
+        if len(bias_record.shape) != 1 or any(scale != 1 for scale in scales):
+            raise NotFitted("an addmm with a matrix, or with beta or alpha other than 1, is not fitted")
+        bias = _kept(trace, bias_record, "before")
+    a, b = (_kept(trace, t, "before") for t in inputs)
+    out = _kept(trace, op.tensors[op.returns[0]["tensor"]], "after")
+    found = fit(a, b, out, bias, card=card or card_of(trace), progress=progress)
+    row: dict[str, Any] = {"op": op.op.removeprefix("aten."), "dtype": inputs[0].dtype,
+                           "layout": "".join("n" if t.strides[-1] == 1 else "t" for t in inputs)}
+    if bias is not None:
+        row["epilogue"] = "bias"
+    switch = {"bfloat16": "bf16", "float16": "fp16"}.get(inputs[0].dtype)
+    if switch:
+        allowed = trace.environment.switches[f"cuda.matmul.allow_{switch}_reduced_precision_reduction"]
+        row["reduced_precision"] = str(allowed).startswith(("True", "(True"))
+    row |= {"m": out.shape[-2], "n": out.shape[-1], "k": a.shape[-1]}
+    if a.dim() == 3:
+        row["batch"] = a.shape[0]
+    return {"index": index % len(trace.ops), "op": op.op, "row": row, **found}
+
+
+def fit_trace(trace: Trace, *, card: str | None = None,
+              progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+    """Fits the products of a trace, one of each kind until it has one match: later ones may break a tie.
+
+    ``ops``: what fit_op says, or ``index`` and why not; ``table``: the text of a plan table with what was decided.
+    """
+    from . import device
+
+    card = card or card_of(trace)
+    ops: list[dict[str, Any]] = []
+    plans_of: dict[str, list[Any]] = {}
+    wanted = [i for i, op in enumerate(trace.ops) if op.op in FITTED]
+    for done, index in enumerate(wanted):
+        try:
+            found = fit_op(trace, index, card=card)
+        except NotFitted as reason:
+            ops.append({"index": index, "op": trace.ops[index].op, "error": str(reason)})
+            continue
+        key = json.dumps(found["row"])
+        before = plans_of.get(key)
+        plans_of[key] = [p for p in found["plans"] if before is None or p in before]
+        ops.append(found)
+        if progress:
+            progress(done + 1, len(wanted))
+    rows = [{**json.loads(key), "plan": left[0]} for key, left in plans_of.items() if len(left) == 1]
+    table = {"format": "step-oracle plan table 1", "card": card,
+             "library": trace.environment.cublaslt or f"cuBLASLt of torch {trace.environment.torch}",
+             "source": f"fitted to {pathlib.Path(trace.path).name}", "rows": rows}
+    return {"ops": ops, "table": device.extension().format_plan_table(json.dumps(table)),
+            "decided": len(rows), "tied": sum(len(p) > 1 for p in plans_of.values()),
+            "none": sum(not p for p in plans_of.values())}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 from typing import Any
 
-from .command import SAME, add_command, print_json, print_table
+from .command import DIFFERENT, SAME, add_command, print_json, print_table
 
 
 def register(subparsers: Any) -> None:
@@ -18,6 +19,46 @@ def register(subparsers: Any) -> None:
                        example="step-oracle plan show --card rtx-a6000 --plans my-table.json")
     show.add_argument("--card", required=True, help="as `step-oracle cards` lists it")
     show.add_argument("--plans", metavar="FILE", help="a plan table; without one, the table that comes along")
+    fit = add_command(parts, "fit", "read the plans of a trace's products off their bytes", run_fit,
+                      example="step-oracle plan fit step.trace -o l4-plans.json")
+    fit.add_argument("trace", metavar="TRACE", help="recorded with keep='all'")
+    fit.add_argument("--op", metavar="INDEX", type=int, help="one product, as `trace ops` numbers it")
+    fit.add_argument("--card", help="the card whose adder computed; as recorded, when left out")
+    fit.add_argument("-o", "--out", metavar="FILE", help="write what was decided as a plan table")
+
+
+def run_fit(args: argparse.Namespace) -> int:
+    import step_oracle
+    from step_oracle import plans
+
+    from .progress import progress_bar
+
+    trace = step_oracle.load(args.trace)
+    if args.op is not None:
+        found = plans.fit_op(trace, args.op, card=args.card)
+        if args.json:
+            print_json(found)
+        else:
+            print(f"op {found['index']} {found['op']}: {verdict(found)}; {found['tried']} candidates tried")
+        return SAME if found["matches"] else DIFFERENT
+    with progress_bar("products", quiet=args.json) as advance:
+        report = plans.fit_trace(trace, card=args.card, progress=advance)
+    if args.out:
+        pathlib.Path(args.out).write_text(report["table"])
+    if args.json:
+        print_json(report)
+    else:
+        rows = [[o["index"], o["op"], o.get("error") or verdict(o)] for o in report["ops"]]
+        print_table(rows, ["index", "op", "plan"])
+        print(f"{report['decided']} kinds of product decided, {report['tied']} tied, {report['none']} without a match")
+    return SAME if report["none"] == 0 else DIFFERENT
+
+
+def verdict(found: dict[str, Any]) -> str:
+    if not found["matches"]:
+        return f"none; nearest: {found['nearest']}, {found['nearest_equal']:.1%} of the compared elements equal"
+    more = len(found["matches"]) - 1
+    return str(found["matches"][0]) + (f"; tied with {more} more" if more else "")
 
 
 def run_show(args: argparse.Namespace) -> int:

@@ -64,3 +64,46 @@ def test_plan_show(capsys):
     assert json.loads(capsys.readouterr().out)["rows"] == []
     assert cli.main(["plan", "show", "--card", "l99"]) == 2
     assert "there is no card 'l99'" in capsys.readouterr().err
+
+
+def recorded(tmp_path, keep="all"):
+    row = {"op": "mm", "dtype": "float32", "layout": "nn", "m": 40, "n": 50, "k": 300,
+           "plan": {"splits": 3, "width": 104}}  # fmt: skip
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"format": "step-oracle plan table 1", "card": "l4", "library": "x", "source": "test",
+                                "rows": [row]}))  # fmt: skip
+    gen = torch.Generator().manual_seed(4)
+    with step_oracle.card("l4", plans=path):
+        a, b, w, bias = (torch.randn(*s, generator=gen).to("oracle") for s in [(40, 300), (300, 50), (50, 300), (50,)])
+        with step_oracle.record(tmp_path / "x.trace", keep=keep):
+            a @ b
+            torch.nn.functional.linear(a.bfloat16(), w.bfloat16(), bias.bfloat16())
+    return tmp_path / "x.trace", row
+
+
+def test_plan_fit_of_a_trace_writes_a_table_that_gives_its_bytes(tmp_path, capsys):
+    trace, row = recorded(tmp_path)
+    out = tmp_path / "fitted.json"
+    assert cli.main(["plan", "fit", str(trace), "-o", str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [o["op"] for o in report["ops"]] == ["aten.mm", "aten.addmm"]
+    assert report["ops"][0]["plans"] == [row["plan"]]
+    assert {} in report["ops"][1]["plans"]
+    table = json.loads(out.read_text())
+    assert table["card"] == "l4" and row in table["rows"]
+    assert cli.main(["plan", "show", "--card", "l4", "--plans", str(out)]) == 0
+    assert "splits 3, chunks of 104" in capsys.readouterr().out
+
+
+def test_plan_fit_of_one_op(tmp_path, capsys):
+    trace, _ = recorded(tmp_path)
+    assert cli.main(["plan", "fit", str(trace), "--op", "0"]) == 0
+    assert "op 0 aten.mm: splits 3, chunks of 104" in capsys.readouterr().out
+    assert cli.main(["plan", "fit", str(trace), "--op", "1"]) == 2
+    assert "plans are fitted for aten.mm" in capsys.readouterr().err
+
+
+def test_plan_fit_needs_the_bytes(tmp_path, capsys):
+    trace, _ = recorded(tmp_path, keep="digests")
+    assert cli.main(["plan", "fit", str(trace), "--op", "0"]) == 2
+    assert "record with keep='all'" in capsys.readouterr().err
