@@ -52,7 +52,8 @@ class Demo:
     """The stages in order; each adds a row to the summary."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.rows = args, []
+        self.args = args
+        self.rows: list[dict[str, Any]] = []
         self.step, self.broken, self.moved = (args.out / f"{n}.trace" for n in ("step", "fault", args.other))
 
     def run(self) -> list[dict[str, Any]]:
@@ -84,9 +85,14 @@ class Demo:
         losses: list[float] = []
         with step_oracle.card(self.args.card), progress_bar(title, quiet=self.args.json) as advance:
             training = Training()
-            training.run(self.args.steps - 1, lambda i, loss: (losses.append(loss), advance(i + 1, self.args.steps)))
+
+            def seen(i: int, loss: float) -> None:
+                losses.append(loss)
+                advance(i + 1, self.args.steps)
+
+            training.run(self.args.steps - 1, seen)
             x, y = training.batch()
-            target = training.model.blocks[1].act
+            target = training.model.get_submodule("blocks.1.act")
             with (faulty(target, "aten::gelu", element=4321, bit=17) if fault else contextlib.nullcontext(),
                   step_oracle.card(last_on or self.args.card),
                   step_oracle.record(path, keep="all", model=training.model, optimizer=training.optimizer)):

@@ -64,12 +64,15 @@ def main() -> None:
             if i:
                 seconds[device].append(t)
     median = {device: statistics.median(s) for device, s in seconds.items()}
-    words = [sys.executable, __file__, "--threads", str(args.threads), "--shape", args.shape, "--optimizer", args.optimizer]
-    memory = {device: float(subprocess.run([*words, "--memory-of", device], check=True, capture_output=True, text=True).stdout)
-              for device in runs}
+    same = ["--threads", str(args.threads), "--shape", args.shape, "--optimizer", args.optimizer]
+    memory = {}
+    for device in runs:
+        words = [sys.executable, __file__, *same, "--memory-of", device]
+        memory[device] = float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     parameters = sum(p.numel() for p in runs["cpu"].model.parameters()) / 1e6
     print(f"{parameters:.1f} M parameters, AdamW {args.optimizer}, {args.threads} threads, medians of {args.steps}")
-    print(f"step:        cpu {median['cpu']:.3f} s, oracle {median['oracle']:.3f} s, ratio {median['oracle'] / median['cpu']:.2f}")
+    print(f"step:        cpu {median['cpu']:.3f} s, oracle {median['oracle']:.3f} s, "
+          f"ratio {median['oracle'] / median['cpu']:.2f}")
     print(f"peak memory: cpu {memory['cpu']:.0f} MiB, oracle {memory['oracle']:.0f} MiB, "
           f"ratio {memory['oracle'] / memory['cpu']:.2f}")
 
