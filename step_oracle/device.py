@@ -59,7 +59,7 @@ def _hide_unloaded_accelerator() -> None:
     def get_accelerator(*check: bool) -> torch.device:
         return torch.device("cpu") if _extension is None else ask(*check)
 
-    torch._C._get_accelerator = get_accelerator
+    torch._C._get_accelerator = get_accelerator  # type: ignore[assignment]
 
 
 def ensure_loaded(first_card: str | None = None) -> None:

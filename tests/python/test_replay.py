@@ -98,8 +98,8 @@ def test_a_trace_of_digests_says_what_to_do(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_trace_of_the_cpu_is_refused(tmp_path: pathlib.Path) -> None:
-    with step_oracle.record(tmp_path / "cpu.trace", keep="state"):
-        torch.ones(3) * 2
+    path = str(tmp_path / "cpu.trace")
+    in_fresh_process(f"import torch, step_oracle\nwith step_oracle.record({path!r}, keep='state'): torch.ones(3) * 2")
     with pytest.raises(NotImplementedError, match="host's arithmetic"):
         step_oracle.replay(tmp_path / "cpu.trace")
 
