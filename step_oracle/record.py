@@ -18,8 +18,10 @@ from .environment import environment
 Keep = Literal["digests", "state", "all"]
 Entry = tuple[str, str, Any]  # name, role, tensor or number
 
-INDUCTOR_RAN = ("code compiled by torch.compile's inductor ran inside the recording, and its ops cannot be seen: record "
-                "with backend='eager' or 'aot_eager', or without torch.compile")
+INDUCTOR_RAN = (
+    "code compiled by torch.compile's inductor ran inside the recording, and its ops cannot be seen: record with "
+    "backend='eager' or 'aot_eager', or without torch.compile"
+)
 
 _entering = threading.Lock()
 
@@ -27,14 +29,14 @@ _entering = threading.Lock()
 class record:
     """Records what torch computes inside the ``with`` block, on any device, into a trace file.
 
-    ``keep``: what of the tensors' bytes goes into the file besides their digests: nothing ("digests"), what the program
-    reads and did not make itself ("state": enough to replay it), or results too ("all"). ``model`` and ``optimizer``
-    give names to parameters, buffers and optimizer tensors; without them the names come from the modules and the
-    optimizer that the block runs.
+    ``keep``: what of the tensors' bytes goes into the file besides their digests: nothing ("digests"), what the
+    program reads and did not make itself ("state": enough to replay it), or results too ("all"). ``model`` and
+    ``optimizer`` give names to parameters, buffers and optimizer tensors; without them the names come from the modules
+    and the optimizer that the block runs.
 
-    A graph compiled by inductor raises StepOracleError when it is called, unless ``allow_incomplete``: then it runs, and
-    the trace says that it is not complete. ``paranoid`` digests every argument before and after every op, at once, and
-    tells of writes that no schema declares: slow.
+    A graph compiled by inductor raises StepOracleError when it is called, unless ``allow_incomplete``: then it runs,
+    and the trace says that it is not complete. ``paranoid`` digests every argument before and after every op, at once,
+    and tells of writes that no schema declares: slow.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class record:
                                       f"{_record.TORCH_VERSION}: build it again with this torch")
         with _entering:
             if _record.is_running():
-                raise ValueError("a recording is already running in this process: end its block before starting another")
+                raise ValueError("a recording is already running in this process: end its block before the next")
             self._start()
         return self
 

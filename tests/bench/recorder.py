@@ -2,8 +2,8 @@
 
     python tests/bench/recorder.py [--rounds N] [--large-rounds N]
 
-Limits (issue 3): every input and output digested costs at most 1.5 x for the 10.8 M GPT and 2.2 x for the 0.83 M one; an
-empty recorder less than 0.5 us an op. Exits 1 where a limit is broken.
+Limits: every input and output digested costs at most 1.5 x for the 10.8 M GPT and 2.2 x for the 0.83 M one; an empty
+recorder less than 0.5 us an op. Exits 1 where a limit is broken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from collections.abc import Callable
 import torch
 from torch.utils._debug_mode import DebugMode
 
-sys.path[:0] = [str(pathlib.Path(__file__).parents[i]) for i in (2,)] + [str(pathlib.Path(__file__).parents[1] / "python")]
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/python")]
 import gpt  # noqa: E402
 
 import step_oracle  # noqa: E402

@@ -76,19 +76,22 @@ class GPT(nn.Module):
         return F.cross_entropy(self.head(self.lnf(x)).flatten(0, 1), targets.flatten())
 
 
-OPTIMIZERS: dict[str, dict[str, bool]] = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}
+OPTIMIZERS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}
 
 
 class Training:
     """A model, its AdamW and its batch, from a seed."""
 
-    def __init__(self, shape: str | Shape = "plain", optimizer: str = "foreach", device: str = "cpu", seed: int = 0) -> None:
+    def __init__(
+        self, shape: str | Shape = "plain", optimizer: str = "foreach", device: str = "cpu", seed: int = 0
+    ) -> None:
         s = SHAPES[shape] if isinstance(shape, str) else shape
         torch.manual_seed(seed)
         self.model = GPT(s).to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, **OPTIMIZERS[optimizer])
         g = torch.Generator().manual_seed(seed + 1)
-        self.tokens, self.targets = (torch.randint(0, s.vocab, (s.batch, s.tokens), generator=g).to(device) for _ in "xy")
+        size = (s.batch, s.tokens)
+        self.tokens, self.targets = (torch.randint(0, s.vocab, size, generator=g).to(device) for _ in "xy")
         self.losses: list[torch.Tensor] = []
 
     def step(self) -> torch.Tensor:

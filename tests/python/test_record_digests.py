@@ -47,10 +47,11 @@ def test_dtype_and_shape_stand_beside_it() -> None:
 @pytest.mark.parametrize(
     "t",
     [
-        X, X.t(), X[3:7, 5:9], X[:, 1], X[::2, ::3], X.expand(3, 32, 32), X.view(4, 8, 4, 8).permute(2, 0, 3, 1), X[0, 0],
-        torch.empty(0, 4), torch.arange(5, dtype=torch.int64), torch.randn(300, 700), torch.randn(300, 700).t(),
-        torch.randn(4, 64, 6, 64).transpose(1, 2), X.half(), X.bfloat16().t(), (X > 0).t(), torch.randn(9, 7).to(torch.complex64).t(),
-        torch.randn(3, 5, 7, 11).to(memory_format=torch.channels_last),
+        X, X.t(), X[3:7, 5:9], X[:, 1], X[::2, ::3], X.expand(3, 32, 32), X.view(4, 8, 4, 8).permute(2, 0, 3, 1),
+        X[0, 0], torch.empty(0, 4), torch.arange(5, dtype=torch.int64),
+        torch.randn(300, 700), torch.randn(300, 700).t(),
+        torch.randn(4, 64, 6, 64).transpose(1, 2), X.half(), X.bfloat16().t(), (X > 0).t(),
+        torch.randn(9, 7).to(torch.complex64).t(), torch.randn(3, 5, 7, 11).to(memory_format=torch.channels_last),
     ],
     ids=str,
 )  # fmt: skip

@@ -257,7 +257,7 @@ def test_10_ddp_bucket_size(tmp_path: pathlib.Path) -> None:
         assert [c.bucket for c in buckets[0]] == list(range(6))
         assert sum(buckets[1][0].bucket_sizes) == 6 * (64 * 64 + 64)
         assert sorted(n for c in buckets[0] for n in c.bucket_parameters) == sorted(buckets[1][0].bucket_parameters)
-        local = [sorted((op.tensors[0].before for op in t.ops if op.node.endswith("AccumulateGrad") and "mul" in op.op))
+        local = [sorted(op.tensors[0].before for op in t.ops if op.node.endswith("AccumulateGrad") and "mul" in op.op)
                  for t in (a, b)]
         assert local[0] == local[1]
         ends = [{n.name: n.tensor.after for n in t.names_end if n.role == "gradient"} for t in (a, b)]

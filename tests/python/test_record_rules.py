@@ -182,7 +182,8 @@ def test_a_subclass_shows_the_ops_on_its_inner_tensor() -> None:
     [
         lambda x: torch.vmap(torch.sin)(x), lambda x: torch.func.grad(lambda y: y.sin().sum())(x),
         lambda x: torch.func.jvp(torch.sin, (x,), (x,)), lambda x: torch.func.hessian(lambda y: y.pow(3).sum())(x[0]),
-        lambda x: torch.conj(torch.complex(x, x)).imag * 1, lambda x: torch.complex(x, x).conj().t() @ torch.complex(x, x),
+        lambda x: torch.conj(torch.complex(x, x)).imag * 1,
+        lambda x: torch.complex(x, x).conj().t() @ torch.complex(x, x),
         lambda x: torch.nn.functional.embedding(torch.tensor([1]), x.requires_grad_(), sparse=True).sum().backward(),
     ],
 )  # fmt: skip
