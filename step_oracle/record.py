@@ -26,6 +26,11 @@ INDUCTOR_RAN = (
 _entering = threading.Lock()
 
 
+def local(value: Any) -> Any:
+    """This rank's part of a DTensor; anything else as it is."""
+    return getattr(value, "_local_tensor", value)
+
+
 class record:
     """Records what torch computes inside the ``with`` block, on any device, into a trace file.
 
@@ -98,6 +103,7 @@ class record:
             if self._watch_optimizers:
                 enter(record_hooks.optimizer_steps(self.step_begins, self.step_ends))
             enter(record_hooks.backward_calls(self._recording, self._loss))
+            enter(record_hooks.collective_waits(self._recording))
             enter(record_hooks.new_threads())
             enter(record_hooks.loader_workers(self._loader_used))
             enter(record_hooks.inductor_calls(self._inductor))
@@ -154,10 +160,10 @@ class record:
     def _model_names(root: torch.nn.Module, prefix: str) -> list[Entry]:
         out: list[Entry] = []
         for name, p in root.named_parameters(remove_duplicate=False):
-            out.append((prefix + name, "parameter", p))
+            out.append((prefix + name, "parameter", local(p)))
             if p.grad is not None:
-                out.append((f"{prefix}{name}.grad", "gradient", p.grad))
-        out += [(prefix + name, "buffer", b) for name, b in root.named_buffers(remove_duplicate=False)]
+                out.append((f"{prefix}{name}.grad", "gradient", local(p.grad)))
+        out += [(prefix + name, "buffer", local(b)) for name, b in root.named_buffers(remove_duplicate=False)]
         return out
 
     def _parameter_names(self) -> dict[int, str]:
@@ -182,10 +188,10 @@ class record:
                     name = names.get(id(p))
                     if name is None:
                         name = f"group.{g}.param.{i}"
-                        out.append((first + name, "parameter", p))
+                        out.append((first + name, "parameter", local(p)))
                     for key, value in o.state.get(p, {}).items():
                         if isinstance(value, (torch.Tensor, int, float)) and not isinstance(value, bool):
-                            out.append((f"{first}{name}.{key}", "optimizer", value))
+                            out.append((f"{first}{name}.{key}", "optimizer", local(value)))
         return out
 
     def _names_at_end(self) -> None:

@@ -170,6 +170,26 @@ def loader_workers(seen: Callable[[], None]) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def collective_waits(recording: Any) -> Iterator[None]:
+    """Tells of each Work that the program came back from waiting for."""
+    if not torch.distributed.is_available():
+        yield
+        return
+
+    def make(original: Any) -> Any:
+        def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+            recording.waits(self, True)
+            result = original(self, *args, **kwargs)
+            recording.waits(self, False)
+            return result
+
+        return wait
+
+    with replaced(torch.distributed.Work, "wait", make):
+        yield
+
+
 class _AfterImport(importlib.abc.MetaPathFinder):
     """Calls ``then(module)`` once ``name`` has been imported."""
 

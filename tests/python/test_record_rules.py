@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -508,3 +511,48 @@ def test_keep_state_keeps_what_enters(tmp_path) -> None:
     assert {s["initial"] for s in entered} >= {digest(w), digest(x)}
     assert all(trace._trace.has_blob(s["initial"]) for s in entered)
     assert not trace._trace.has_blob(digest(y))
+
+
+# --- accidents --------------------------------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys, time
+import torch, step_oracle
+with step_oracle.record(sys.argv[1]):
+    for i in range(300):
+        torch.ones(100) + i
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+FULL = """
+import resource, signal, sys
+import torch, step_oracle
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+try:
+    with step_oracle.record(sys.argv[1], keep="all"):
+        for i in range(50):
+            torch.randn(10000)
+except step_oracle.StepOracleError as error:
+    print("refused:", error)
+"""
+
+
+def run_script(text: str, path: Any) -> subprocess.CompletedProcess[str]:
+    root = pathlib.Path(__file__).parents[2]
+    return subprocess.run([sys.executable, "-c", text, str(path)], capture_output=True, text=True, timeout=200,
+                          check=False, env={"PYTHONPATH": str(root), "PATH": "/usr/bin:/bin"})
+
+
+def test_a_killed_recording_reads_up_to_its_last_record(tmp_path) -> None:
+    done = run_script(KILLED, tmp_path / "t")
+    assert done.returncode == -9
+    trace = step_oracle.load(tmp_path / "t")
+    assert not trace.complete and trace.reason
+    assert len(trace.ops) == 600
+
+
+def test_a_full_disk_is_one_sentence(tmp_path) -> None:
+    done = run_script(FULL, tmp_path / "t")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("refused:") and done.stdout.count("\n") == 1 and str(tmp_path / "t") in done.stdout

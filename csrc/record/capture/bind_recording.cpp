@@ -2,6 +2,8 @@
 
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/csrc/utils/pybind.h>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/record/capture/interposer.h"
@@ -265,6 +267,7 @@ void bind_recording(py::module_& m) {
       .def("create_graph", &Recording::create_graph)
       .def("ddp_module", [](Recording& r, std::uintptr_t name) { r.ddp_module(name_at(name)); })
       .def("ddp_forward", &Recording::ddp_forward)
+      .def("waits", [](Recording& r, const c10d::Work& work, bool begins) { r.waits(&work, begins); })
       .def("know_all", &Recording::know_all, NoGil())
       .def("records", &shown);
 }

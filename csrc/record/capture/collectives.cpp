@@ -1,7 +1,8 @@
 // Collectives: the op is the launch; the digest of what it brought is taken when it is seen to be complete.
 //
-// The recorder does not wait for a collective of host tensors: that would order what the program did not order. It asks
-// whether it is complete when an op touches its outputs, and at the end. For device tensors completion is a matter of
+// The recorder does not wait for a collective of host tensors: that would order what the program did not order, and some
+// of gloo's Works copy their result again at each wait(). It asks whether the collective is complete when an op touches
+// its outputs, and at the end; a program's own wait() tells it too, because some Works never say that they are complete. For device tensors completion is a matter of
 // streams, so the recorder lets the current stream wait (Work::wait), counts that, and the summary says so.
 #include <ATen/core/ivalue.h>
 #include <fmt/format.h>
@@ -176,7 +177,7 @@ void Recording::find_completed(Call& call) {
     }
   }
   for (auto& flight : touched) {
-    bool done = is_complete(*flight->work, flight->on_host);
+    bool done = flight->waited || is_complete(*flight->work, flight->on_host);
     if (!done && !flight->on_host) {
       flight->work->wait();
       ++waits_;
@@ -214,6 +215,21 @@ void Recording::settle(InFlight& flight, std::uint64_t ticket, bool finished) {
   outbox_->put(std::move(settled), std::move(blanks));
 }
 
+void Recording::waits(const c10d::Work* work, bool begins) {
+  const Locked lock(mutex_);
+  for (auto& flight : flights_) {
+    if (flight->work.get() != work) continue;
+    flight->waiting = begins;
+    flight->waited |= !begins;
+  }
+}
+
+// Some of gloo's Works copy their result within wait(): those ops are the collective's own.
+bool Recording::program_waits(const StorageState& s) const {
+  return std::any_of(flights_.begin(), flights_.end(),
+                     [&](const auto& f) { return f->waiting && f->ticket + 1 == s.in_flight; });
+}
+
 // wait_tensor came back: its argument has arrived.
 void Recording::arrived(Call& call) {
   for (auto& use : call.uses) {
@@ -235,17 +251,16 @@ void Recording::finish_flights() {
   for (auto& flight : left) {
     bool done = false;
     if (flight->work) {
-      done = is_complete(*flight->work, flight->on_host);
-      if (!done) {
-        try {
-          flight->work->wait();  // send and recv of gloo must not be waited for twice: isCompleted was asked first
-          ++waits_;
-          done = true;
-        } catch (const std::exception& e) {
-          incomplete(fmt::format("The collective of op {} ({}) failed: {}", flight->ticket, flight->op, e.what()));
-        }
+      done = flight->waited || is_complete(*flight->work, flight->on_host);
+      if (!done && !flight->on_host) {
+        flight->work->wait();
+        ++waits_;
+        done = true;
       }
     }
+    if (!done)
+      event(rec::EventKind::Note, fmt::format("The collective of op {} ({}) had not finished when the recording ended: "
+                                              "what it brought is not digested.", flight->ticket, flight->op));
     const Locked lock(mutex_);
     settle(*flight, tickets_.load(), done);
   }

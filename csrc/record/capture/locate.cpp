@@ -137,7 +137,7 @@ void Recording::read_generator(const at::Generator& generator, std::vector<std::
     bytes.assign(data, data + size);
   } else if (options_.keep != Keep::kDigests && !sink_->has_blob(digest)) {
     const std::int64_t length = static_cast<std::int64_t>(size), step = 1;
-    sink_->blob(digest, {data, {&length, 1}, {&step, 1}, 1});
+    keep_bytes(digest, {data, {&length, 1}, {&step, 1}, 1});
   }
 }
 

@@ -119,7 +119,9 @@ std::unique_ptr<OpInfo> make(const c10::OperatorHandle& op) {
     const auto* alias = result.alias_info();
     info->view |= alias != nullptr && !alias->isWrite();
   }
-  info->view |= name == "aten::_unsafe_view" || info->geometry_only;  // aliases, and its schema does not say so
+  // These alias, and their schemas do not say so.
+  info->view |= name == "aten::_unsafe_view" || name == "_c10d_functional::_wrap_tensor_autograd" || info->geometry_only;
+  info->fills_views = name == "fsdp::all_gather_copy_in";
   info->composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   info->overwrites = any_out || contains(kOverwrites, name);
   // The tag is missing on _philox_normal_ and _philox_uniform_ in torch 2.13.

@@ -26,6 +26,7 @@ struct OpInfo {
   bool geometry_only = false;        // an in-place view: changes sizes or storage, writes no bytes
   bool overwrites = false;           // never reads what its written arguments hold
   bool view = false;                 // results are views of arguments: no byte is read
+  bool fills_views = false;          // result 0 is a view of an argument that the op wrote
   bool random = false;
   bool collective = false;           // c10d:: : a Work, arguments written undeclared
   bool functional_collective = false;  // _c10d_functional:: : in flight until wait_tensor

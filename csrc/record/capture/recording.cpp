@@ -46,13 +46,26 @@ Recording::Recording(std::unique_ptr<Sink> sink, RecordingOptions options)
     : options_(options),
       sink_(std::move(sink)),
       hashing_(std::make_unique<Hashing>(
-          hashing_options(options), [this](const Digest& d, const StridedBytes& b) { sink_->blob(d, b); })),
+          hashing_options(options), [this](const Digest& d, const StridedBytes& b) { keep_bytes(d, b); })),
       outbox_(std::make_unique<Outbox>(*sink_, *hashing_)),
       storages_(*hashing_),
       session_(next_session()),
       begun_(std::chrono::steady_clock::now()) {}
 
 Recording::~Recording() = default;
+
+void Recording::keep_bytes(const Digest& digest, const StridedBytes& bytes) noexcept {
+  {
+    std::lock_guard lock(keep_mutex_);
+    if (keep_error_) return;
+  }
+  try {
+    sink_->blob(digest, bytes);
+  } catch (...) {
+    std::lock_guard lock(keep_mutex_);
+    if (!keep_error_) keep_error_ = std::current_exception();
+  }
+}
 
 void Recording::run(const c10::OperatorHandle& op, const OpInfo& info, c10::DispatchKeySet next,
                     torch::jit::Stack* stack) {
@@ -219,6 +232,9 @@ rec::DigestState Recording::ask(std::vector<Blank>& blanks, std::size_t index, B
   const Geometry g = geometry_of(t);
   if (g.low < 0 || g.high > s->nbytes) return rec::DigestState::Unreadable;  // the storage was shrunk under the view
   if (!s->is_written(g)) return rec::DigestState::NeverWritten;
+  // expand() can make a view of any size over a few bytes.
+  constexpr std::int64_t kMuch = 256ll << 20;
+  if (g.bytes > kMuch && g.bytes / 16 > s->nbytes) return rec::DigestState::Absent;
   blanks.push_back({static_cast<std::uint32_t>(index), field, digest(*s, t, g, keep)});
   return rec::DigestState::Known;
 }
@@ -227,7 +243,7 @@ void Recording::ask_before(Call& call, std::size_t index) {
   auto& use = call.uses[index];
   auto& tensor = *call.record->tensors[index];
   StorageState* s = use.storage;
-  if (s != nullptr && s->in_flight != 0 && !call.info.wait_tensor && !call.info.view) {
+  if (s != nullptr && s->in_flight != 0 && !call.info.wait_tensor && !call.info.view && !program_waits(*s)) {
     tensor.before_state = rec::DigestState::Unreadable;
     add_event(rec::EventKind::Note, call.ticket(),
               fmt::format("op {} ({}) {} storage {} while the collective of op {} was in flight: what it found there "
@@ -246,7 +262,7 @@ void Recording::ask_before(Call& call, std::size_t index) {
     s->filled = true;  // DDP's reducer writes its bucket indices through a pointer
     tensor.before_state = ask(call.blanks, index, Blank::kBefore, *use.tensor, s, keep);
   }
-  const bool reads = !call.info.view && !call.info.collective && !(use.declared && call.info.overwrites);
+  const bool reads = !call.info.view && !call.info.collective && !call.info.fills_views && !(use.declared && call.info.overwrites);
   if (tensor.before_state == rec::DigestState::NeverWritten && reads) {
     add_event(rec::EventKind::Note, call.ticket(),
               fmt::format("op {} ({}) reads storage {}, which was never written: its bytes are whatever the memory held.",
@@ -327,6 +343,7 @@ void Recording::take_results(Call& call) {
     StorageState* s = describe(t, *tensor, call.ticket(), true);
     tensor->created = true;
     const bool fresh = s != nullptr && s->id > before;
+    if (call.info.fills_views && i == 0 && s != nullptr) storages_.after_write(*s, geometry_of(t), true);
     if (fresh && (unfilled || (call.info.fills == Fills::kByFlags && !call.draws &&
                                std::find(call.info.unfilled.begin(), call.info.unfilled.end(), i) !=
                                    call.info.unfilled.end())))
@@ -473,6 +490,7 @@ Summary Recording::stop() {
   hashing_->wake();
   outbox_->drain();
   stopped_ = true;
+  if (keep_error_) std::rethrow_exception(keep_error_);
   rec::EndT end;
   end.complete = reason_.empty();
   end.reason = reason_;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,10 @@
 #include "csrc/record/capture/op_info.h"
 #include "csrc/record/capture/outbox.h"
 #include "csrc/record/capture/storages.h"
+
+namespace c10d {
+class Work;
+}
 
 namespace step_oracle::capture {
 
@@ -74,6 +79,8 @@ class Recording {
   // DDP: its modules fill memory behind torch's back (bucket indices), and number their buckets from each forward on.
   void ddp_module(const std::string* name);
   void ddp_forward();
+  // The program begins to wait for a collective; it came back.
+  void waits(const c10d::Work* work, bool begins);
 
   // Settles what is in flight, waits for digests, closes the sink. Throws the sink's error.
   Summary stop();
@@ -94,6 +101,8 @@ class Recording {
   struct InFlight;
   class Locked;
 
+  // A sink that fails must not disturb the program: its first error is thrown by stop().
+  void keep_bytes(const Digest& digest, const StridedBytes& bytes) noexcept;
   void begin(Call& call);
   void finish(Call& call, const char* error);
   void read_arguments(Call& call);
@@ -110,6 +119,8 @@ class Recording {
   void announce(const StorageState& s, const std::string& device, std::uint64_t ticket);
   SlotPtr digest(StorageState& s, const at::Tensor& t, bool keep);
   SlotPtr digest(StorageState& s, const at::Tensor& t, const Geometry& g, bool keep);
+  // The state for a digest, and the digest itself into `blanks` where there are bytes: those in memory, in row-major
+  // order; the conj and neg bits stand beside them.
   rec::DigestState ask(std::vector<Blank>& blanks, std::size_t index, Blank::Field field, const at::Tensor& t,
                        StorageState* s, bool keep);
   void ask_before(Call& call, std::size_t index);
@@ -123,6 +134,7 @@ class Recording {
   void describe_collective(Call& call);
   void note_gradients(Call& call);
   void launch(Call& call);
+  bool program_waits(const StorageState& s) const;
   void settle(InFlight& flight, std::uint64_t ticket, bool finished);
   void arrived(Call& call);
   void finish_flights();
@@ -154,6 +166,8 @@ class Recording {
   std::unordered_map<std::uint64_t, Bucket> buckets_;  // by storage: what gradients were put there
   int next_bucket_ = 0;
   std::string reason_;
+  std::mutex keep_mutex_;
+  std::exception_ptr keep_error_;
   bool stopped_ = false;
   std::chrono::steady_clock::time_point begun_;
   double seconds_ = 0;

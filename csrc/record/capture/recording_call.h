@@ -50,6 +50,7 @@ struct Recording::InFlight {
   c10::intrusive_ptr<c10d::Work> work;            // null: functional, ends with wait_tensor
   std::vector<std::pair<std::uint32_t, at::Tensor>> outputs;  // index in the op's tensors
   bool on_host = true;
+  bool waiting = false, waited = false;           // the program is in wait(), came back from it
   std::string op;
 };
 
