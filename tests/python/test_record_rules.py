@@ -395,6 +395,7 @@ class Squares(torch.utils.data.Dataset):
 
 
 def test_loader_workers_are_mentioned() -> None:
+    recorded(lambda: torch.ones(1 << 16) + 1)  # an ended recording in the parent once hung its forked workers
     loader = torch.utils.data.DataLoader(Squares(), batch_size=2, num_workers=1)
     records = recorded(lambda: [b + 1 for b in loader])
     assert "worker processes" in texts(records)
@@ -495,6 +496,8 @@ def test_summary_and_notes(tmp_path) -> None:
     with step_oracle.record(tmp_path / "t", keep="state") as rec:
         rec.note("here")
         torch.ones(1000) + torch.ones(1000)
+    with pytest.raises(ValueError, match="has ended"):
+        rec.note("too late")
     s = rec.summary()
     assert s["ops"] == 3 and s["digests"] >= 3 and s["bytes_digested"] >= 12000 and s["slow_down"] >= 1
     assert s["file_bytes"] == os.path.getsize(tmp_path / "t")

@@ -120,13 +120,16 @@ Hashing::Hashing(Options options, KeepBytes keep) : options_(options), keep_(std
   for (int i = 0; i < options_.workers; ++i) threads_.emplace_back([this] { work(); });
 }
 
-Hashing::~Hashing() {
+Hashing::~Hashing() { join(); }
+
+void Hashing::join() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
   }
   more_.notify_all();
   for (auto& t : threads_) t.join();
+  threads_.clear();
 }
 
 SlotPtr Hashing::submit(const Geometry& geometry, const void* base, Hold* hold, bool keep) {

@@ -90,6 +90,8 @@ class Hashing {
   SlotPtr submit(const Geometry& geometry, const void* base, Hold* hold, bool keep);
   // Returns when the digest is known; does the work itself where nobody has begun it.
   void finish(Slot& slot);
+  // Ends the workers; callers then hash themselves.
+  void join();
   // Wakes the workers whatever the amount.
   void wake();
   std::uint64_t bytes_hashed() const { return hashed_.load(); }

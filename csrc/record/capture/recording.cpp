@@ -2,9 +2,11 @@
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <bit>
 
+#include "csrc/kernels/core/error.h"
 #include "csrc/record/capture/recording_call.h"
 
 namespace step_oracle::capture {
@@ -50,9 +52,16 @@ Recording::Recording(std::unique_ptr<Sink> sink, RecordingOptions options)
       outbox_(std::make_unique<Outbox>(*sink_, *hashing_)),
       storages_(*hashing_),
       session_(next_session()),
+      pid_(getpid()),
       begun_(std::chrono::steady_clock::now()) {}
 
-Recording::~Recording() = default;
+Recording::~Recording() {
+  if (getpid() == pid_) return;
+  // A forked child, where the threads behind these are not: they are left as they are.
+  (void)outbox_.release();
+  (void)hashing_.release();
+  (void)sink_.release();
+}
 
 void Recording::keep_bytes(const Digest& digest, const StridedBytes& bytes) noexcept {
   {
@@ -378,6 +387,7 @@ void Recording::compare(Call& call) {
 }
 
 void Recording::add_event(rec::EventKind kind, std::uint64_t ticket, std::string text, std::int64_t value) {
+  if (!outbox_) throw Error(ErrorKind::kBadInput, "This recording has ended: write notes inside its block.");
   rec::EventT event;
   event.ticket = ticket;
   event.kind = kind;
@@ -429,7 +439,7 @@ void Recording::names(rec::Moment moment, const std::vector<Named>& entries) {
     }
     names.entries.push_back(std::move(name));
   }
-  outbox_->put(std::move(names), std::move(blanks));
+  if (outbox_) outbox_->put(std::move(names), std::move(blanks));
 }
 
 void Recording::know_all() {
@@ -489,6 +499,8 @@ Summary Recording::stop() {
     event(rec::EventKind::Note, fmt::format("The recorder waited for {} collectives that the program had not waited for.", waits_.load()));
   hashing_->wake();
   outbox_->drain();
+  outbox_.reset();
+  hashing_->join();
   stopped_ = true;
   if (keep_error_) std::rethrow_exception(keep_error_);
   rec::EndT end;

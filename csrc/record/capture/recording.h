@@ -146,6 +146,7 @@ class Recording {
   std::mutex mutex_;
   Storages storages_;
   const std::uint64_t session_;
+  const int pid_;
   std::atomic<std::uint64_t> tickets_{0};
   std::atomic<std::uint64_t> recorded_{0}, fakes_{0}, waits_{0};
   std::atomic<int> in_optimizer_{0}, creating_graph_{0};
