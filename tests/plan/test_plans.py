@@ -88,3 +88,11 @@ def test_refusals(table, tmp_path):
 def test_cards_with_a_shipped_table_take_it(name):
     with step_oracle.card(name) as card:
         assert card.name == name
+
+
+def test_a_table_does_not_outlive_its_card(table, factors):
+    a, b = factors
+    with step_oracle.card("l4", plans=table):
+        step_oracle.device.extension().set_card(0, "l40s")  # as a replay for another card does
+        other = (a.to("oracle") @ b.to("oracle")).cpu()
+    assert torch.equal(other, one_pass(a, b))

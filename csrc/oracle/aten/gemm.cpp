@@ -64,7 +64,7 @@ struct Addend {
 // The plan that the card's table has for this product; the class default, one pass, where it has none.
 gemm::Plan plan_of(plan::Op op, const at::Tensor& a, const at::Tensor& b, plan::EpilogueKind epilogue) {
   const auto table = plan::active(a.device().index());
-  if (!table) return {};
+  if (!table || table->card != card_of(a).name) return {};  // the card may have been changed since
   const NumericSwitches switches = numeric_switches();
   plan::Key key;
   key.op = op, key.dtype = dtype_of(a, "mm"), key.epilogue = epilogue;
