@@ -122,8 +122,8 @@ TEST_P(TensorCore, BodyEqualsRefOnEveryKindOfData) {
 TEST_P(TensorCore, BodyEqualsRefAcrossBlocks) {
   const auto [type, adder] = GetParam();
   std::mt19937 gen(2);
-  const std::int64_t shapes[][3] = {{33, 200, 300}, {1030, 5, 20}, {3, 500, 40},
-                                    {1, 1, 700},    {5, 64, 0},    {64, 128, 256}};
+  const std::int64_t shapes[][3] = {{33, 200, 300}, {1030, 5, 20},  {3, 500, 40},  {1, 1, 700},
+                                    {5, 64, 0},     {64, 128, 256}, {520, 390, 40}};
   for (const auto& s : shapes) {
     Problem q(gen, s[0], s[1], s[2], 1, type, adder, Data::kNormal, s[1] == 200 ? Data::kSpecial : Data::kNormal);
     expect_body_equals_ref(q);

@@ -82,7 +82,7 @@ void run(const Params& p, const GemmBody& body) {
   const bool by_rows = row_tiles >= col_tiles;
   const std::int64_t bands = by_rows ? row_tiles : col_tiles, edge = by_rows ? body.tile_rows : body.tile_cols;
   const std::int64_t work = std::max<std::int64_t>(1, p.m * p.n * std::max<std::int64_t>(p.k, 1) / bands);
-  constexpr std::int64_t kWorkWorthAThread = 1 << 19;  // products: some microseconds [probe tests/bench/gemm.py]
+  constexpr std::int64_t kWorkWorthAThread = 1 << 21;  // products: some 20 microseconds [probe tests/bench/gemm.py]
   parallel_for(p.batch * bands, (kWorkWorthAThread + work - 1) / work, [&](std::int64_t begin, std::int64_t end) {
     float* const space = static_cast<float*>(workspace(static_cast<std::size_t>(body.workspace) * sizeof(float)));
     while (begin < end) {

@@ -49,7 +49,7 @@ void run(const TensorCoreParams& p, const TensorCoreBody& body) {
   const std::int64_t col_regions = (p.n + body.max_cols - 1) / body.max_cols;
   const std::int64_t rows = region_rows(p, body, col_regions), row_regions = (p.m + rows - 1) / rows;
   const std::int64_t each = std::max<std::int64_t>(1, std::min(p.m, rows) * std::min(p.n, body.max_cols) * p.k);
-  constexpr std::int64_t kWorkWorthAThread = 1 << 17;  // products: some microseconds
+  constexpr std::int64_t kWorkWorthAThread = 1 << 19;  // products: some 20 microseconds
   const std::int64_t acc_bytes = body.max_rows * body.acc_pitch * static_cast<std::int64_t>(sizeof(float));
   parallel_for(p.batch * row_regions * col_regions, (kWorkWorthAThread + each - 1) / each,
                [&](std::int64_t begin, std::int64_t end) {
