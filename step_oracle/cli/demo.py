@@ -109,8 +109,8 @@ class Demo:
 
     def command(self, *words: str) -> tuple[int, dict[str, Any]]:
         """A subcommand in a fresh process, as JSON."""
-        out = subprocess.run([sys.executable, "-m", "step_oracle.cli", *words, "--json"], capture_output=True, text=True,
-                             check=False)
+        line = [sys.executable, "-m", "step_oracle.cli", *words, "--json"]
+        out = subprocess.run(line, capture_output=True, text=True, check=False)
         if out.returncode not in (SAME, DIFFERENT):
             raise ValueError(f"step-oracle {' '.join(words)}: {out.stderr.strip()}")
         return out.returncode, json.loads(out.stdout)
@@ -118,8 +118,8 @@ class Demo:
     def replay(self, path: pathlib.Path, mode: str, expect_ok: bool) -> tuple[bool, str]:
         _, report = self.command("replay", str(path), "--mode", mode)
         c = report["counts"]
-        text = (f"{c['match']} ops match, {c['mismatch']} mismatch, {c['unmodelled']} unmodelled, {c['carried']} carried; "
-                f"{report['reads_from_recording']} reads of answers")
+        text = (f"{c['match']} ops match, {c['mismatch']} mismatch, {c['unmodelled']} unmodelled, "
+                f"{c['carried']} carried; {report['reads_from_recording']} reads of answers")
         return report["ok"] is expect_ok, text
 
     def plant(self) -> tuple[bool, str]:
@@ -130,8 +130,8 @@ class Demo:
             return False, "the flipped bit was not found"
         found = (report["counts"]["mismatch"] == 1 and d["op"].startswith("aten.gelu") and d["module"] == "blocks.1.act"
                  and d["cause"] == "one bit")
-        return found, (f"op {d['index']} {d['op']} in {d['module']} at {tuple(d['coordinates'])}: {d['expected']} recorded, "
-                       f"{d['actual']} computed ({d['cause']})")
+        return found, (f"op {d['index']} {d['op']} in {d['module']} at {tuple(d['coordinates'])}: "
+                       f"{d['expected']} recorded, {d['actual']} computed ({d['cause']})")
 
     def move(self) -> tuple[bool, str]:
         self.train_and_record(self.moved, f"train, last step on {self.args.other}", last_on=self.args.other)

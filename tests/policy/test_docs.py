@@ -23,7 +23,7 @@ def test_every_grade_has_its_witness() -> None:
     assert rows
     for row in rows:
         folder = ROOT / "tests" / row["test"]
-        assert any(folder.glob("*test*")), f"{row['family']} ({row['what']}) names tests/{row['test']}, which holds no test"
+        assert any(folder.glob("*test*")), f"{row['family']} ({row['what']}): tests/{row['test']} holds no test"
         if row["grade"] in ("source", "fit"):
             assert row["family"] in (ROOT / "docs/limits.md").read_text(), f"{row['family']} is not in docs/limits.md"
 
