@@ -14,9 +14,13 @@ struct Peek : torch::autograd::Engine {
 
 std::size_t autograd_threads() { return Peek::threads(torch::autograd::Engine::get_default_engine()); }
 
+bool backward_on_calling_thread() { return !c10::AutogradState::get_tls_state().get_multithreading_enabled(); }
+
+void keep_backward_on_calling_thread() { c10::AutogradState::get_tls_state().set_multithreading_enabled(false); }
+
 void stop_autograd_threads() {
   torch::autograd::Engine::get_default_engine().stop();
-  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  keep_backward_on_calling_thread();
 }
 
 }  // namespace step_oracle::device

@@ -41,7 +41,8 @@ void set_card(c10::DeviceIndex index, const std::string& name) {
                                                   "filled in order",
                                                   std::min<int>(n, kMaxCards - 1), index));
   }
-  if (index == n && autograd_threads() != 0) {
+  if (index == n && n == 0) keep_backward_on_calling_thread();
+  if (index == n && n != 0 && autograd_threads() != 0 && !backward_on_calling_thread()) {
     throw Error(ErrorKind::kBadInput,
                 fmt::format("oracle:{} cannot be added now: torch's autograd engine made its {} device thread(s) at "
                             "the first backward pass; call step_oracle.set_card(..., index={}) before it",
