@@ -81,10 +81,12 @@ def replay(
     Raises ValueError for a trace that is not complete or not a trace, NotImplementedError for one that was recorded on
     the CPU or does not keep the bytes a replay starts from.
     """
-    from . import device
+    from . import _record, device
 
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}; give one of {', '.join(map(repr, MODES))}")
+    if _record.is_running():
+        raise ValueError("a recording is running in this process, and would record the replay: end its block first")
     path = os.fspath(getattr(trace, "path", trace))
     device.ensure_loaded(first_card=card or "h100-sxm")
     row = device.extension().replay(path, mode, card or "", progress)

@@ -43,11 +43,11 @@ py::dict replay(const std::string& path, const std::string& mode, const std::str
   program::Options options;
   options.mode = mode == "end-to-end" ? program::Mode::kEndToEnd : program::Mode::kOpLocal;
   options.card = card;
-  if (!progress.is_none())
-    options.progress = [&](std::size_t done, std::size_t total) {
-      py::gil_scoped_acquire gil;
-      progress(done, total);
-    };
+  options.progress = [&](std::size_t done, std::size_t total) {
+    py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();  // Ctrl-C
+    if (!progress.is_none()) progress(done, total);
+  };
   program::Report report;
   {
     py::gil_scoped_release nogil;

@@ -1,6 +1,7 @@
 #include "csrc/oracle/program/replay.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/EmptyTensor.h>
 #include <c10/core/DeviceGuard.h>
@@ -9,8 +10,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <set>
 
 #include "csrc/kernels/card/card.h"
@@ -18,6 +21,7 @@
 #include "csrc/oracle/device/device.h"
 #include "csrc/oracle/program/divergence.h"
 #include "csrc/oracle/program/host_ops.h"
+#include "csrc/oracle/program/scopes.h"
 #include "csrc/oracle/program/switches.h"
 #include "csrc/oracle/program/value.h"
 
@@ -35,38 +39,39 @@ bool names_card(const rec::ValueT& v) {
   return false;
 }
 
+bool same_geometry(const rec::TensorT& a, const rec::TensorT& b) {
+  return a.dtype == b.dtype && a.offset == b.offset && a.sizes == b.sizes && a.strides == b.strides;
+}
+
+void each_tensor(const rec::ValueT& v, const std::function<void(std::size_t)>& see) {
+  if (v.kind == rec::ValueKind::Tensor) see(static_cast<std::size_t>(v.i));
+  for (const auto& item : v.list) each_tensor(*item, see);
+}
+
+// By the arguments that the op is called with: what else the record lists decides nothing.
 bool is_host_op(const rec::OpT& op) {
-  for (const auto& t : op.tensors)
-    if (on_card(t->device)) return false;
-  for (const auto& a : op.args)
-    if (names_card(*a)) return false;
-  return true;
+  bool host = true;
+  for (const auto& a : op.args) {
+    host &= !names_card(*a);
+    each_tensor(*a, [&](std::size_t i) { host &= i >= op.tensors.size() || !on_card(op.tensors[i]->device); });
+  }
+  return host;
+}
+
+// Only such an op may be carried: what the card holds is computed, or is not verified.
+bool stays_on_host(const rec::OpT& op) {
+  return std::none_of(op.tensors.begin(), op.tensors.end(), [](const auto& t) { return on_card(t->device); });
+}
+
+// Results that the recorder may call never written: what these ops return is memory that nobody wrote, or (attention)
+// a generator's state where no dropout is drawn.
+bool leaves_noise(const rec::OpT& op) {
+  for (const char* name : {"aten::empty", "aten::new_empty", "aten::_empty", "aten::_scaled_dot_product"})
+    if (op.name.rfind(name, 0) == 0) return true;
+  return false;
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-// Puts the trace's card at every index that the trace uses, and what was there back at the end.
-class CardScope {
- public:
-  CardScope(const Trace& trace, const std::string& card) {
-    std::set<int> indices{0};
-    for (const auto& s : trace.storages)
-      if (on_card(s.record.device)) indices.insert(std::max<int>(0, mapped_device(s.record.device).index()));
-    for (int i : indices) {
-      while (device::count() <= i) device::set_card(device::count(), card);
-      before_.emplace_back(i, device::card(static_cast<c10::DeviceIndex>(i)).name);
-      device::set_card(static_cast<c10::DeviceIndex>(i), card);
-    }
-  }
-  ~CardScope() {
-    for (const auto& [i, name] : before_) device::set_card(static_cast<c10::DeviceIndex>(i), name);
-  }
-  CardScope(const CardScope&) = delete;
-  CardScope& operator=(const CardScope&) = delete;
-
- private:
-  std::vector<std::pair<int, std::string>> before_;
-};
 
 at::Tensor bytes_tensor(const std::vector<std::uint8_t>& bytes) {
   at::Tensor t = at::detail::empty_cpu({static_cast<std::int64_t>(bytes.size())}, at::kByte, std::nullopt, std::nullopt,
@@ -85,14 +90,16 @@ class Runner {
  public:
   Runner(const Trace& trace, const Options& options) : trace_(trace), options_(options), store_(trace) {
     for (const auto& n : trace.names_end)
-      if (n.tensor && n.tensor->storage) kept_.insert(Store::key(*n.tensor));
+      if (n.tensor && n.tensor->storage) kept_.insert(n.tensor->storage);
   }
+
+  std::size_t index() const { return index_; }
 
   Report run() {
     const auto begin = std::chrono::steady_clock::now();
     report_.mode = options_.mode;
     report_.card = options_.card.empty() ? card_of_trace(trace_) : card_by_name(options_.card).name;
-    const CardScope cards(trace_, report_.card);
+    const CardScope cards(trace_, options_.card.empty() ? "" : report_.card);
     const SwitchScope switches(trace_.environment.switches);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -103,6 +110,8 @@ class Runner {
       step(op);
     }
     if (options_.progress) options_.progress(trace_.ops.size(), trace_.ops.size());
+    if (report_.outputs == 0 && report_.counts.unmodelled == 0 && report_.counts.mismatch == 0)
+      throw Error(ErrorKind::kBadInput, fmt::format("{}: no op of it has a result to compare", trace_.path));
     finish();
     report_.reads = store_.reads;
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -113,17 +122,25 @@ class Runner {
   enum class Outcome { kMatch, kMismatch, kUnmodelled, kCarried };
 
   void step(const rec::OpT& op) {
-    if (!op.error.empty()) return;  // it raised when it was recorded: it made nothing
-    mismatch_ = false;
+    mismatch_ = computed_ = false;
+    uncompared_.clear();
     std::string reason;
     Outcome outcome;
-    if (is_host_op(op) && !host_op_is_exact(op)) {
+    check_devices(op);
+    check_reads(op);
+    if (!op.error.empty()) {  // it raised when it was recorded
+      if (!wrote_and_raised(op)) return;
+      reason = "it raised when it was recorded, after it had written";
+      outcome = carry(op) && stays_on_host(op) ? Outcome::kCarried : Outcome::kUnmodelled;
+    } else if (is_host_op(op) && !host_op_is_exact(op)) {
       reason = "an op of the host whose arithmetic is not the card's";
-      outcome = carry(op) ? Outcome::kCarried : Outcome::kUnmodelled;
+      outcome = carry(op) && stays_on_host(op) ? Outcome::kCarried : Outcome::kUnmodelled;
     } else {
       outcome = compute(op, reason);
-      if (outcome == Outcome::kUnmodelled) carry(op);
+      if (outcome == Outcome::kUnmodelled && !computed_) carry(op);
     }
+    if (mismatch_ && (outcome == Outcome::kMatch || outcome == Outcome::kCarried)) outcome = Outcome::kMismatch;
+    remember_writes(op);
     switch (outcome) {
       case Outcome::kMatch: ++report_.counts.match; break;
       case Outcome::kMismatch: ++report_.counts.mismatch; break;
@@ -138,6 +155,58 @@ class Runner {
     }
   }
 
+  // A tensor is where its storage is: an op of the card cannot pass for one of the host.
+  void check_devices(const rec::OpT& op) const {
+    for (const auto& t : op.tensors)
+      if (const StorageInfo* info = trace_.storage(t->storage, t->generation); info && info->record.device != t->device)
+        throw Error(ErrorKind::kCorrupt,
+                    fmt::format("op {} ({}) has a tensor on '{}' in storage {}, which is on '{}'", index_,
+                                rec::display_name(op), t->device, t->storage, info->record.device));
+  }
+
+  // What an op read is what the trace says that an earlier op left there.
+  void check_reads(const rec::OpT& op) {
+    for (std::size_t i = 0; i < op.tensors.size(); ++i) {
+      const rec::TensorT& t = *op.tensors[i];
+      if (t.created || t.storage == 0 || t.before_state != DigestState::Known) continue;
+      for (const auto& [left, digest] : left_[Store::key(t)])
+        if (digest != t.before && same_geometry(*left, t)) {
+          Divergence d = describe(op, fmt::format("tensor {} (read)", i));
+          d.expected = digest.hex();
+          d.actual = t.before.hex();
+          d.cause = "written by something that the recorder did not see";
+          note(std::move(d));
+          store_.set_doubtful(Store::key(t), true);
+        }
+    }
+  }
+
+  void remember_writes(const rec::OpT& op) {
+    for (const auto& t : op.tensors)
+      if (t->mutated || t->undeclared) {
+        left_.erase(Store::key(*t));
+        store_.wrote(Store::key(*t));
+      }
+    for (const auto& t : op.tensors)
+      if (t->storage && (t->created || t->mutated || t->undeclared) && t->after_state == DigestState::Known)
+        left_[Store::key(*t)].emplace_back(t.get(), t->after);
+  }
+
+  // An op that raised: false where it had written nothing yet. What it left is not known where only `after` is.
+  bool wrote_and_raised(const rec::OpT& op) {
+    bool wrote = false;
+    for (const auto& t : op.tensors) {
+      if (t->storage == 0 || !(t->mutated || t->undeclared)) continue;
+      if (t->before_state == DigestState::Known) {
+        wrote |= t->after_state == DigestState::Known && t->after != t->before;
+      } else {
+        unknown_[Store::key(*t)] = index_;
+        left_.erase(Store::key(*t));
+      }
+    }
+    return wrote;
+  }
+
   Outcome compute(const rec::OpT& op, std::string& reason) {
     const auto handle = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
     if (!handle) {
@@ -149,6 +218,14 @@ class Runner {
       throw Error(ErrorKind::kCorrupt, fmt::format("op {} ({}) has {} arguments and {} results; its schema has {} and {}",
                                                    index_, rec::display_name(op), op.args.size(), op.returns.size(),
                                                    schema.arguments().size(), schema.returns().size()));
+    for (std::size_t i = 0; i < op.args.size(); ++i)
+      if (const auto* alias = schema.arguments()[i].alias_info(); alias && alias->isWrite())
+        each_tensor(*op.args[i], [&](std::size_t n) {
+          if (!op.tensors.at(n)->mutated)
+            throw Error(ErrorKind::kCorrupt,
+                        fmt::format("op {} ({}) writes argument {}, and the trace says that it does not", index_,
+                                    rec::display_name(op), i));
+        });
     try {
       tensors_.assign(op.tensors.size(), at::Tensor());
       if (!inputs_are_known(op, reason)) return Outcome::kUnmodelled;
@@ -160,7 +237,7 @@ class Runner {
       for (std::size_t i = 0; i < op.args.size(); ++i)
         stack.push_back(to_ivalue(*op.args[i], schema.arguments()[i].type(), resolver));
       handle->callBoxed(stack);
-      check_results(op, stack);
+      check_results(op, stack, handle->hasTag(at::Tag::inplace_view));
       check_generators(op);
     } catch (const c10::NotImplementedError& e) {
       reason = first_line(e.what_without_backtrace());
@@ -173,7 +250,10 @@ class Runner {
       reason = "it raised here and not when it was recorded: " + first_line(e.what_without_backtrace());
       return Outcome::kUnmodelled;
     }
-    return mismatch_ ? Outcome::kMismatch : Outcome::kMatch;
+    computed_ = true;
+    if (mismatch_ || uncompared_.empty()) return mismatch_ ? Outcome::kMismatch : Outcome::kMatch;
+    reason = uncompared_;
+    return Outcome::kUnmodelled;
   }
 
   at::Tensor tensor_at(const rec::OpT& op, std::size_t i) {
@@ -249,7 +329,7 @@ class Runner {
     }
   }
 
-  void check_results(const rec::OpT& op, const torch::jit::Stack& stack) {
+  void check_results(const rec::OpT& op, const torch::jit::Stack& stack, bool geometry_only) {
     std::vector<bool> fresh(op.tensors.size(), false);
     for (std::size_t r = 0; r < op.returns.size(); ++r) {
       const std::string output = fmt::format("result {}", r);
@@ -259,7 +339,11 @@ class Runner {
           [&](const at::Tensor& actual, std::size_t i) {
             const rec::TensorT& t = *op.tensors.at(i);
             tensors_[i] = actual;
-            if (t.storage == 0) return;
+            if (t.storage == 0) {
+              if (actual.numel() && !actual.is_meta())
+                uncompared_ = fmt::format("no digest of {} was recorded", output);
+              return;
+            }
             if (!store_.live(Store::key(t))) {
               store_.adopt(t, actual);
               fresh[i] = true;
@@ -274,7 +358,13 @@ class Runner {
     for (std::size_t i = 0; i < op.tensors.size(); ++i) {
       const rec::TensorT& t = *op.tensors[i];
       const bool written = fresh[i] || t.mutated || t.undeclared;
-      if (t.after_state != DigestState::Known || t.storage == 0) continue;
+      if (t.storage == 0) continue;
+      if (t.after_state != DigestState::Known) {
+        const bool noise = t.after_state == DigestState::NeverWritten && leaves_noise(op);
+        if (written && !geometry_only && !noise && rec::numel(t.sizes) && t.device != "meta")
+          uncompared_ = fmt::format("no digest of tensor {}, which it wrote, was recorded", i);
+        continue;
+      }
       // A view's bytes are its base's, which are judged where they are written.
       if (!written && !store_.doubtful(Store::key(t))) continue;
       if (!written && !t.created) continue;
@@ -370,7 +460,7 @@ class Runner {
       if (is_view) continue;
       const bool empty = t->after_state == DigestState::NeverWritten;
       if (t->after_state == DigestState::Known && trace_.has_blob(t->after) &&
-          (options_.mode == Mode::kOpLocal || is_host_op(op))) {
+          (options_.mode == Mode::kOpLocal || stays_on_host(op))) {
         store_.carry(*t, t->after);
         unknown_.erase(k);
         store_.set_doubtful(k, true);
@@ -410,38 +500,67 @@ class Runner {
   Store store_;
   Report report_;
   std::size_t index_ = 0;
-  bool mismatch_ = false;                       // of the op at index_
+  bool mismatch_ = false, computed_ = false;     // of the op at index_
+  std::string uncompared_;                       // of the op at index_: why a result of it was not compared
   std::vector<at::Tensor> tensors_;             // of the op at index_
   std::map<Store::Key, std::uint64_t> unknown_;  // storages whose bytes are not known -> the op that did not make them
-  std::set<Store::Key> kept_;
+  std::set<std::uint64_t> kept_;                 // ids of storages that have a name at the end
+  std::map<Store::Key, std::vector<std::pair<const rec::TensorT*, Digest>>> left_;  // what the trace says ops left
   std::set<std::string> seen_generators_;
 };
 
 }  // namespace
 
 std::string card_of_trace(const Trace& trace) {
-  const auto& env = trace.environment;
-  if (env.cards.empty() || !(env.device == "oracle" || env.device == "cuda"))
-    throw Error(ErrorKind::kUnsupported,
-                fmt::format("the trace was recorded on '{}': the host's arithmetic is not modelled. Record on device "
-                            "\"oracle\" or on a card, or name a card (card=\"h100-sxm\") to compute its bytes", env.device));
-  const rec::CardT& c = *env.cards.front();
-  std::string near;
-  for (const Card& card : all_cards()) {
-    if (c.name != card.name && c.name != card.product) continue;
-    if (c.sms == card.sms && c.threads_per_sm == card.threads_per_sm && c.cc_major == card.cc_major && c.cc_minor == card.cc_minor)
-      return card.name;
-    near = fmt::format("; the profile {} has {} SMs of {} threads", card.name, card.sms, card.threads_per_sm);
-  }
-  throw Error(ErrorKind::kUnsupported,
-              fmt::format("no profile for the trace's card '{}' ({} SMs, {} threads an SM, compute capability {}.{}){}",
-                          c.name, c.sms, c.threads_per_sm, c.cc_major, c.cc_minor, near));
+  if (trace.environment.cards.empty()) throw Error(ErrorKind::kUnsupported, "the trace's header names no card");
+  return profile_of(*trace.environment.cards.front());
 }
 
-Report replay(const Trace& trace, const Options& options) {
+namespace {
+
+void refuse_what_is_no_program(const Trace& trace) {
   if (!trace.complete)
     throw Error(ErrorKind::kBadInput, fmt::format("{} is not complete: {}", trace.path, trace.reason));
-  return Runner(trace, options).run();
+  const auto& env = trace.environment;
+  if (env.device != "oracle" && env.device != "cuda")
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("the trace was recorded on '{}': the host's arithmetic is not modelled. Record on device "
+                            "\"oracle\" or on a card", env.device));
+  bool digests = false, on_a_card = false;
+  for (const auto& op : trace.ops)
+    for (const auto& t : op.tensors) {
+      digests |= t->after_state == DigestState::Known || t->after_state == DigestState::Pending;
+      on_a_card |= on_card(t->device);
+    }
+  if (!on_a_card)
+    throw Error(ErrorKind::kBadInput, fmt::format("{} has no op on a card: there is nothing to verify", trace.path));
+  if (!digests)
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("{} holds no digest of a result, so there is nothing to compare with: record with digests",
+                            trace.path));
+  for (const StorageInfo& s : trace.storages)
+    if (env.keep == rec::Keep::Digests && s.record.entered && s.last_use && s.init.state == DigestState::Known &&
+        !trace.has_blob(s.init.digest))
+      throw Error(ErrorKind::kUnsupported,
+                  fmt::format("{} keeps digests only, not the bytes that the program starts from: record with "
+                              "keep=\"state\" to replay", trace.path));
+}
+
+}  // namespace
+
+Report replay(const Trace& trace, const Options& options) {
+  const OneReplay one;
+  refuse_what_is_no_program(trace);
+  Runner runner(trace, options);
+  try {
+    return runner.run();
+  } catch (const c10::Error& e) {
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("op {}: {}", runner.index(), first_line(e.what_without_backtrace())));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("op {}: this machine has too little memory for it", runner.index()));
+  }
 }
 
 }  // namespace step_oracle::program

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/oracle/device/device.h"
@@ -43,7 +44,31 @@ void scatter(const std::vector<std::uint8_t>& bytes, const at::Tensor& t) {
   }
 }
 
+// Last element that the geometry reaches, in elements; false where that overflows or a stride is negative.
+bool last_element(const rec::TensorT& t, std::int64_t& last) {
+  last = t.offset;
+  for (std::size_t d = 0; d < t.sizes.size(); ++d) {
+    std::int64_t span = 0;
+    if (t.strides[d] < 0 || __builtin_mul_overflow(t.sizes[d] - 1, t.strides[d], &span)) return false;
+    if (__builtin_add_overflow(last, span, &last)) return false;
+  }
+  return t.offset >= 0;
+}
+
+std::size_t bytes_needed(const rec::TensorT& t) {
+  if (t.sizes.size() != t.strides.size())
+    throw Error(ErrorKind::kCorrupt, "a tensor with more sizes than strides, or fewer");
+  if (rec::numel(t.sizes) == 0) return 0;
+  std::int64_t last = 0;
+  if (!last_element(t, last) || last >= std::numeric_limits<std::int64_t>::max() / 16)
+    throw Error(ErrorKind::kCorrupt, fmt::format("a tensor that reaches outside storage {}", t.storage));
+  return static_cast<std::size_t>(last + 1) * rec::size_of(t.dtype);
+}
+
 at::Tensor over(const c10::Storage& storage, const rec::TensorT& t) {
+  if (const std::size_t needed = bytes_needed(t); needed > storage.nbytes())
+    throw Error(ErrorKind::kUnsupported, fmt::format("a tensor needs {} bytes of storage {}, which has {} here", needed,
+                                                     t.storage, storage.nbytes()));
   const bool card = storage.device().type() == device::kOracle;
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage),
@@ -58,15 +83,6 @@ at::Tensor over(const c10::Storage& storage, const rec::TensorT& t) {
   return tensor;
 }
 
-std::size_t bytes_needed(const rec::TensorT& t) {
-  std::int64_t last = t.offset;
-  for (std::size_t d = 0; d < t.sizes.size(); ++d) {
-    if (t.sizes[d] == 0) return 0;
-    last += (t.sizes[d] - 1) * t.strides[d];
-  }
-  return static_cast<std::size_t>(last + 1) * rec::size_of(t.dtype);
-}
-
 }  // namespace
 
 Digest digest_of(const at::Tensor& t) {
@@ -79,7 +95,11 @@ Digest digest_of(const at::Tensor& t) {
 }
 
 Store::Store(const Trace& trace) : trace_(trace) {
-  for (const StorageInfo& s : trace.storages) by_last_use_.push_back({s.last_use, {s.record.id, s.record.generation}});
+  // A generation lives on in the next one, which resize_ makes of it.
+  std::map<std::uint64_t, std::uint64_t> last;
+  for (const StorageInfo& s : trace.storages) last[s.record.id] = std::max(last[s.record.id], s.last_use);
+  for (const StorageInfo& s : trace.storages)
+    by_last_use_.push_back({last[s.record.id], {s.record.id, s.record.generation}});
   std::sort(by_last_use_.begin(), by_last_use_.end());
 }
 
@@ -90,6 +110,16 @@ c10::Storage Store::blank(const rec::TensorT& t, std::size_t nbytes) const {
   c10::Storage storage(c10::Storage::use_byte_size_t(), nbytes, allocator->allocate(nbytes), allocator, true);
   if (nbytes) std::memset(storage.mutable_data(), 0, nbytes);
   return storage;
+}
+
+void Store::grow(const c10::Storage& storage, const rec::TensorT& t) const {
+  const StorageInfo* info = trace_.storage(t.storage, t.generation);
+  if (!info || info->record.nbytes <= storage.nbytes()) return;
+  c10::Storage larger = blank(t, info->record.nbytes);
+  if (storage.nbytes()) std::memcpy(larger.mutable_data(), storage.data(), storage.nbytes());
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  impl->set_data_ptr_noswap(larger.set_data_ptr(c10::DataPtr(nullptr, storage.device())));
+  impl->set_nbytes(info->record.nbytes);
 }
 
 c10::Storage Store::enter(const rec::TensorT& t) {
@@ -109,20 +139,41 @@ c10::Storage Store::enter(const rec::TensorT& t) {
       throw Error(ErrorKind::kCorrupt, fmt::format("storage {} has {} bytes and {} are kept", t.storage, info->record.nbytes, bytes.size()));
     std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
     ++reads.declared;
+  } else if (info->init.state != rec::DigestState::NeverWritten) {
+    partial_[key(t)];
   }
   return storage;
 }
 
 at::Tensor Store::tensor(const rec::TensorT& t) {
-  if (t.storage == 0)
+  if (t.storage == 0 || t.layout != rec::Layout::Strided)
     throw Error(ErrorKind::kUnsupported, "a tensor without memory of its own (meta, sparse, a wrapper subclass)");
   auto it = live_.find(key(t));
   if (it == live_.end()) {
     // resize_ leaves the storage and makes a new generation of it.
     const auto before = t.generation ? live_.find({t.storage, t.generation - 1}) : live_.end();
     it = live_.emplace(key(t), before != live_.end() ? before->second : enter(t)).first;
+    if (before != live_.end()) grow(it->second, t);
   }
-  return over(it->second, t);
+  at::Tensor tensor = over(it->second, t);
+  if (const auto p = partial_.find(key(t)); p != partial_.end() && t.before_state == rec::DigestState::Known)
+    bring(p->second, t, tensor);
+  return tensor;
+}
+
+void Store::bring(Partial& partial, const rec::TensorT& t, const at::Tensor& tensor) {
+  if (!partial.brought.insert({t.offset, t.sizes, t.strides}).second) return;
+  if (partial.written || !trace_.has_blob(t.before))
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("the trace keeps {} this part of storage {} (it is large, and was read in parts); record with "
+                            "keep=\"state\", and the whole of it used in the recorded block, to replay",
+                            partial.written ? "no initial bytes of" : "no bytes of", t.storage));
+  scatter(trace_.blob(t.before), tensor);
+  ++reads.declared;
+}
+
+void Store::wrote(const Key& k) {
+  if (const auto p = partial_.find(k); p != partial_.end()) p->second.written = true;
 }
 
 void Store::adopt(const rec::TensorT& t, const at::Tensor& actual) { live_[key(t)] = actual.storage(); }
@@ -145,10 +196,10 @@ void Store::set_doubtful(const Key& k, bool doubtful) {
     doubtful_.erase(k);
 }
 
-void Store::release(std::uint64_t ticket, const std::set<Key>& keep) {
+void Store::release(std::uint64_t ticket, const std::set<std::uint64_t>& keep) {
   for (; released_ < by_last_use_.size() && by_last_use_[released_].first < ticket; ++released_) {
     const Key& k = by_last_use_[released_].second;
-    if (!keep.count(k)) live_.erase(k);
+    if (!keep.count(k.first)) live_.erase(k);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,8 @@ class Store {
   const c10::Storage& storage(const Key& k) const { return live_.at(k); }
   // A result of the program: its storage is the recorded id's from here on.
   void adopt(const rec::TensorT& t, const at::Tensor& actual);
+  // The program has written the storage: what of it the recording keeps part by part is read no more.
+  void wrote(const Key& k);
   // Overwrites the recorded tensor's elements with the bytes of a digest that the trace keeps.
   void restore(const rec::TensorT& t, const Digest& digest);
   // Makes a storage for a result that was not computed, zero-filled, and restores it.
@@ -43,18 +46,28 @@ class Store {
   void set_doubtful(const Key& k, bool doubtful);
   bool doubtful(const Key& k) const { return doubtful_.count(k) != 0; }
 
-  // Forgets the storages whose last use is before `ticket`, except those that `keep` names. Tickets only go up.
-  void release(std::uint64_t ticket, const std::set<Key>& keep);
+  // Forgets the storages whose last use is before `ticket`, except those whose ids `keep` names. Tickets only go up.
+  void release(std::uint64_t ticket, const std::set<std::uint64_t>& keep);
 
   Reads reads;
 
  private:
   c10::Storage enter(const rec::TensorT& t);
   c10::Storage blank(const rec::TensorT& t, std::size_t nbytes) const;
+  // A large storage, of which the trace keeps the parts that the program reads and not the whole.
+  struct Partial {
+    using Part = std::tuple<std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>>;  // offset, sizes, strides
+    std::set<Part> brought;
+    bool written = false;  // by the program
+  };
+  void bring(Partial& partial, const rec::TensorT& t, const at::Tensor& tensor);
+  // An out= op that resizes its argument is recorded with the size that it gave it.
+  void grow(const c10::Storage& storage, const rec::TensorT& t) const;
 
   const Trace& trace_;
   std::map<Key, c10::Storage> live_;
   std::set<Key> doubtful_;
+  std::map<Key, Partial> partial_;
   std::vector<std::pair<std::uint64_t, Key>> by_last_use_;
   std::size_t released_ = 0;  // of by_last_use_
 };

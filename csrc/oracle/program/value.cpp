@@ -4,6 +4,9 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
+#include <charconv>
+#include <limits>
+
 #include "csrc/kernels/core/error.h"
 #include "csrc/oracle/device/device.h"
 
@@ -60,16 +63,18 @@ IValue list_of(const rec::ValueT& v, const c10::TypePtr& element, const Resolver
 }  // namespace
 
 c10::Device mapped_device(const std::string& recorded) {
-  const c10::Device d = [&] {
-    if (recorded.rfind("oracle", 0) == 0) {  // torch knows the name only once the device is registered
-      const auto colon = recorded.find(':');
-      return c10::Device(device::kOracle, static_cast<c10::DeviceIndex>(
-          colon == std::string::npos ? -1 : std::stoi(recorded.substr(colon + 1))));
-    }
-    return c10::Device(recorded);
-  }();
-  if (d.is_cuda()) return c10::Device(device::kOracle, d.index());
-  if (d.is_cpu() || d.is_meta() || d.type() == device::kOracle) return d;
+  const auto colon = recorded.find(':');
+  const std::string kind = recorded.substr(0, colon);
+  int index = -1;
+  if (colon != std::string::npos) {
+    const char *from = recorded.data() + colon + 1, *end = recorded.data() + recorded.size();
+    const auto read = std::from_chars(from, end, index);
+    if (read.ec != std::errc() || read.ptr != end || index < 0 || index > std::numeric_limits<c10::DeviceIndex>::max())
+      throw Error(ErrorKind::kCorrupt, fmt::format("the trace names a device '{}'", recorded));
+  }
+  if (kind == "cuda" || kind == "oracle") return c10::Device(device::kOracle, static_cast<c10::DeviceIndex>(index));
+  if (kind == "cpu") return c10::Device(c10::kCPU);
+  if (kind == "meta") return c10::Device(c10::kMeta);
   throw Error(ErrorKind::kUnsupported, fmt::format("the trace uses the device '{}', which is not an NVIDIA card", recorded));
 }
 
