@@ -143,11 +143,6 @@ def test_fork_is_refused_and_harmless_to_the_parent() -> None:
     """)
 
 
-def test_a_card_cannot_be_added_after_the_first_backward() -> None:
-    done = run(BACKWARD + '    step_oracle.set_card("t4", index=1)')
-    assert done.returncode == 1 and "call step_oracle.set_card(..., index=1) before it" in done.stderr
-
-
 def test_poisoned_memory_is_nan() -> None:
     run_ok(
         """
