@@ -46,9 +46,10 @@ class StepRecorder:
     def _start(self) -> None:
         from step_oracle.record import record
 
-        self.recorder = record(self._args.output, self._args.keep, model=self._roots(), optimizer=self._optimizers,
-                               allow_incomplete=self._args.allow_incomplete, watch_optimizers=False)
-        self.recorder.__enter__()
+        recorder = record(self._args.output, self._args.keep, model=self._roots(), optimizer=self._optimizers,
+                          allow_incomplete=self._args.allow_incomplete, watch_optimizers=False)
+        recorder.__enter__()
+        self.recorder = recorder
 
     def finish(self, error: BaseException | None) -> None:
         """The script ended; the step may still be open."""
@@ -113,6 +114,8 @@ def as_main(script: str, arguments: list[str]) -> Iterator[None]:
 
 
 def run(args: argparse.Namespace) -> int:
+    from step_oracle import StepOracleError
+
     if args.step < 0:
         raise Refused(f"--step {args.step}: steps are counted from 0")
     if not os.path.isfile(args.script):
@@ -128,7 +131,12 @@ def run(args: argparse.Namespace) -> int:
             code = leaving.code
         except BaseException as error:
             recorder.finish(error)
-            raise
+            if isinstance(error, (ValueError, NotImplementedError, StepOracleError, OSError)):
+                raise  # perhaps the recorder's; a sentence in any case
+            if not isinstance(error, Exception):
+                raise
+            raise Refused(f"{args.script} raised {type(error).__name__}: {error} (step-oracle record --debug prints "
+                          "the traceback)") from error
         recorder.finish(None)
     if recorder.recorder is None:
         raise Refused(f"{args.script} made {recorder.steps} steps, so there is no step {args.step} to record: give a "

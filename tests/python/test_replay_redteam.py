@@ -102,6 +102,13 @@ def card_op_as_host_op(r: forging.Records) -> None:
         t["device"] = "cpu"
 
 
+def view_of_another_digest(r: forging.Records) -> None:
+    ops(r, "aten::t")[0]["tensors"][-1]["after"] = {"bytes": [9] * 32}
+    for o in r["ops"]:
+        for t in o["tensors"]:
+            t["before_state"] = "Absent"
+
+
 def generator(before: Callable[[list[int]], list[int]]) -> Callable[[forging.Records], None]:
     def change(r: forging.Records) -> None:
         for o in r["ops"]:
@@ -152,6 +159,7 @@ FORGERIES: dict[str, Callable[[forging.Records], object]] = {
     "another scalar": other_scalar,
     "a read that contradicts the write": read_contradicts,
     "other final digests": other_names,
+    "another digest of a view": view_of_another_digest,
     "an op of the card as one of the host": card_op_as_host_op,
     "all on the host": on_device("cpu"),
     "recorded on the host": lambda r: r["environment"][0].update(device="cpu"),
@@ -261,6 +269,46 @@ def test_parts_of_a_large_storage(tmp_path: pathlib.Path) -> None:
         assert report.ok and report.declared_inputs == 2, (report.divergence, report.unmodelled)
 
 
+def test_a_batch_drawn_on_the_host(tmp_path: pathlib.Path) -> None:
+    """keep="state" keeps what the host computes and the card's program starts from."""
+    model = torch.nn.Linear(8, 4).to("oracle")
+    with step_oracle.record(tmp_path / "host.trace", keep="state", model=model):
+        batch, target = torch.rand(5, 8), torch.randint(0, 4, (5,))
+        torch.nn.functional.cross_entropy(model(batch.to("oracle")), target.to("oracle")).backward()
+    for mode in ("op-local", "end-to-end"):
+        report = step_oracle.replay(tmp_path / "host.trace", mode)
+        assert report.ok and report.counts["carried"] == report.reads_from_recording == 2, report
+
+
+def test_the_default_dtype_is_the_recorded_one(tmp_path: pathlib.Path) -> None:
+    with step_oracle.record(tmp_path / "dtype.trace", keep="state"):
+        torch.arange(0.0, 5.0, device="oracle") / 2
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert step_oracle.replay(tmp_path / "dtype.trace").ok
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_two_cards_in_one_trace(tmp_path: pathlib.Path) -> None:
+    """Each index is replayed as the card that it was; in a fresh process, for a card that was added stays."""
+    code = f"""
+import torch, step_oracle
+step_oracle.set_card("h100-sxm")
+step_oracle.set_card("l4", index=1)
+with step_oracle.record({str(tmp_path / "two.trace")!r}, keep="state"):
+    torch.randn(400000, device="oracle:0").to("oracle:1") + torch.randn(400000, device="oracle:1")
+step_oracle.set_card("t4", index=1)
+for mode in ("op-local", "end-to-end"):
+    report = step_oracle.replay({str(tmp_path / "two.trace")!r}, mode)
+    assert report.ok, report.divergence
+assert step_oracle.get_card(1).name == "t4"
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+
+
 def test_a_replay_leaves_cards_and_generators_as_they_were(tmp_path: pathlib.Path) -> None:
     path = small_step(str(tmp_path / "step.trace"), keep="state")
     with step_oracle.card("l4"):
@@ -295,3 +343,16 @@ def test_progress_that_raises_ends_the_replay(tmp_path: pathlib.Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         step_oracle.replay(path, progress=interrupted)
     assert step_oracle.replay(path).ok
+
+
+def test_the_record_command_refuses_in_a_sentence(tmp_path: pathlib.Path) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("import torch\ntorch.ones(3) * 2\n")
+    bad.write_text("1 / 0\n")
+    for output, script, what in (("/nonexistent/x.trace", good, "No such file"), ("/dev/full", good, "/dev/full"),
+                                 (good, good, "good.py"), (tmp_path / "x.trace", bad, "raised ZeroDivisionError")):
+        command = [sys.executable, "-m", "step_oracle.cli", "record", "--step", "0", "-o", str(output), str(script)]
+        out = subprocess.run(command, capture_output=True, text=True)
+        assert out.returncode == 2 and out.stderr.count("\n") == 1, out.stderr
+        assert what in out.stderr and "internal error" not in out.stderr
+    assert good.read_text().startswith("import torch")

@@ -135,6 +135,7 @@ class Runner {
     } else if (is_host_op(op) && !host_op_is_exact(op)) {
       reason = "an op of the host whose arithmetic is not the card's";
       outcome = carry(op) && stays_on_host(op) ? Outcome::kCarried : Outcome::kUnmodelled;
+      if (outcome == Outcome::kUnmodelled) reason += ", and its result is not kept (record with keep=\"all\")";
     } else {
       outcome = compute(op, reason);
       if (outcome == Outcome::kUnmodelled && !computed_) carry(op);
@@ -365,9 +366,8 @@ class Runner {
           uncompared_ = fmt::format("no digest of tensor {}, which it wrote, was recorded", i);
         continue;
       }
-      // A view's bytes are its base's, which are judged where they are written.
-      if (!written && !store_.doubtful(Store::key(t))) continue;
       if (!written && !t.created) continue;
+      if (!written && store_.partial(Store::key(t))) continue;  // a view of bytes that come in when they are read
       check_bytes(op, i, t);
     }
   }

@@ -35,6 +35,8 @@ class Store {
   const c10::Storage& storage(const Key& k) const { return live_.at(k); }
   // A result of the program: its storage is the recorded id's from here on.
   void adopt(const rec::TensorT& t, const at::Tensor& actual);
+  // A large storage that is not here as a whole.
+  bool partial(const Key& k) const { return partial_.count(k) != 0; }
   // The program has written the storage: what of it the recording keeps part by part is read no more.
   void wrote(const Key& k);
   // Overwrites the recorded tensor's elements with the bytes of a digest that the trace keeps.

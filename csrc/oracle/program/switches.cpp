@@ -1,6 +1,8 @@
 #include "csrc/oracle/program/switches.h"
 
 #include <ATen/Context.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
 
 namespace step_oracle::program {
 namespace {
@@ -29,11 +31,19 @@ constexpr Switch kSwitches[] = {
      [](at::Context& c, bool on) { c.setAllowFP16AccumulationCuBLAS(on); }},
 };
 
+// The type of results whose op was given none.
+void set_default_dtype(const std::string& name) {
+  for (const c10::ScalarType t : {c10::kFloat, c10::kDouble, c10::kHalf, c10::kBFloat16})
+    if (name == rec::name_of(static_cast<rec::DType>(t))) c10::set_default_dtype(c10::scalarTypeToTypeMeta(t));
+}
+
 }  // namespace
 
-SwitchScope::SwitchScope(const std::vector<std::unique_ptr<rec::FieldT>>& switches) {
+SwitchScope::SwitchScope(const std::vector<std::unique_ptr<rec::FieldT>>& switches)
+    : default_dtype_(c10::get_default_dtype()) {
   at::Context& context = at::globalContext();
-  for (const auto& recorded : switches)
+  for (const auto& recorded : switches) {
+    if (recorded->key == "default_dtype") set_default_dtype(recorded->value);
     for (const Switch& s : kSwitches)
       if (recorded->key == s.key) {
         const bool now = s.get(context), wanted = recorded->value == "True";
@@ -41,9 +51,11 @@ SwitchScope::SwitchScope(const std::vector<std::unique_ptr<rec::FieldT>>& switch
         before_.emplace_back(s.set, now);
         s.set(context, wanted);
       }
+  }
 }
 
 SwitchScope::~SwitchScope() {
+  c10::set_default_dtype(default_dtype_);
   for (auto it = before_.rbegin(); it != before_.rend(); ++it) it->first(at::globalContext(), it->second);
 }
 

@@ -1,5 +1,7 @@
 // The numeric switches that the trace was recorded with, for the time of a replay: they choose kernels.
 #pragma once
+#include <c10/util/typeid.h>
+
 #include <memory>
 #include <utility>
 #include <vector>
@@ -20,6 +22,7 @@ class SwitchScope {
   SwitchScope& operator=(const SwitchScope&) = delete;
 
  private:
+  caffe2::TypeMeta default_dtype_;
   std::vector<std::pair<void (*)(at::Context&, bool), bool>> before_;
 };
 

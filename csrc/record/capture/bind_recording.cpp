@@ -211,6 +211,7 @@ std::shared_ptr<Recording> make(const py::object& path, const std::string& keep,
   options.workers = workers;
   auto env = environment_of(environment);
   env.keep = static_cast<rec::Keep>(options.keep);
+  options.on_card = env.device == "oracle" || env.device == "cuda";
   std::unique_ptr<Sink> sink;
   if (path.is_none()) {
     sink = std::make_unique<MemorySink>(true);

@@ -318,6 +318,15 @@ void Recording::finish(Call& call, const char* error) {
   outbox_->put(std::move(call.record), std::move(call.blanks));
 }
 
+// A card's program starts from what the host draws too (a batch made on the CPU): a replay cannot draw it again.
+bool Recording::keeps_result(const Call& call, const at::Tensor& t) const {
+  if (options_.keep != Keep::kState) return options_.keep == Keep::kAll;
+  if (!options_.on_card || !call.info.random || !t.is_cpu()) return false;
+  const auto& tensors = call.record->tensors;  // the arguments come first
+  return std::all_of(tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(call.uses.size()),
+                     [](const auto& u) { return u->device == "cpu"; });
+}
+
 void Recording::write_arguments(Call& call) {
   if (call.info.geometry_only) return;
   for (std::size_t i = 0; i < call.uses.size(); ++i) {
@@ -339,7 +348,7 @@ void Recording::write_arguments(Call& call) {
     if (!use.writes()) continue;
     auto& tensor = *call.record->tensors[i];
     tensor.undeclared = use.undeclared;
-    tensor.after_state = ask(call.blanks, i, Blank::kAfter, use.kept, use.storage, options_.keep == Keep::kAll);
+    tensor.after_state = ask(call.blanks, i, Blank::kAfter, use.kept, use.storage, keeps_result(call, use.kept));
   }
 }
 
@@ -360,7 +369,7 @@ void Recording::take_results(Call& call) {
     const std::size_t index = call.uses.size() + i;
     tensor->after_state = s != nullptr && s->in_flight != 0
                               ? rec::DigestState::Pending
-                              : ask(call.blanks, index, Blank::kAfter, t, s, options_.keep == Keep::kAll);
+                              : ask(call.blanks, index, Blank::kAfter, t, s, keeps_result(call, t));
     call.record->tensors[index] = std::move(tensor);
   }
 }

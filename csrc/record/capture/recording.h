@@ -32,6 +32,7 @@ enum class Keep : std::uint8_t { kDigests, kState, kAll };
 
 struct RecordingOptions {
   Keep keep = Keep::kDigests;
+  bool on_card = false;  // the recorded ops run on a card, and the host's only prepare for them
   bool digests = true;    // false: metadata only (benches)
   bool paranoid = false;  // every argument before and after every op, at once: finds writes that nobody declared
   int workers = 1;
@@ -117,6 +118,7 @@ class Recording {
   StorageState* describe(const at::Tensor& t, rec::TensorT& out, std::uint64_t ticket, bool made);
   void enter(StorageState& s, const at::Tensor& t);
   void announce(const StorageState& s, const std::string& device, std::uint64_t ticket);
+  bool keeps_result(const Call& call, const at::Tensor& t) const;
   SlotPtr digest(StorageState& s, const at::Tensor& t, bool keep);
   SlotPtr digest(StorageState& s, const at::Tensor& t, const Geometry& g, bool keep);
   // The state for a digest, and the digest itself into `blanks` where there are bytes: those in memory, in row-major
