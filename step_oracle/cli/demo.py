@@ -32,7 +32,10 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"no card is called '{name}'; see: step-oracle cards")
     if args.steps < 1:
         raise ValueError(f"--steps is {args.steps}; give 1 or more")
-    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {args.out} cannot be made: {error.strerror}; give another folder") from error
     begin = time.perf_counter()
     demo = Demo(args)
     rows = demo.run()

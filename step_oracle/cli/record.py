@@ -7,6 +7,7 @@ import contextlib
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -113,6 +114,23 @@ def as_main(script: str, arguments: list[str]) -> Iterator[None]:
         sys.argv, sys.path[:] = argv, path
 
 
+def check_output(path: str) -> None:
+    """Refuses at once what would else be refused after all the steps before the recorded one."""
+    folder = os.path.dirname(path) or "."
+    if not path or os.path.isdir(path):
+        raise Refused(f"-o {path!r} is no file: give the path of the trace to write")
+    if not os.path.isdir(folder):
+        raise Refused(f"-o {path!r}: there is no folder {folder!r}: make it, or give another path")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise Refused(f"-o {path!r} cannot be written: check its permissions, or give another path")
+
+
+def line_of(script: str, error: BaseException) -> str:
+    """Where in the script an error came from."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == script]
+    return f", line {lines[-1]}," if lines else ""
+
+
 def run(args: argparse.Namespace) -> int:
     from step_oracle import StepOracleError
 
@@ -120,6 +138,7 @@ def run(args: argparse.Namespace) -> int:
         raise Refused(f"--step {args.step}: steps are counted from 0")
     if not os.path.isfile(args.script):
         raise Refused(f"there is no script {args.script!r}: give the path of a Python file")
+    check_output(args.output)
     recorder = StepRecorder(args)
     code: object = None
     with as_main(args.script, args.arguments), recorder.watching():
@@ -135,9 +154,12 @@ def run(args: argparse.Namespace) -> int:
                 raise  # perhaps the recorder's; a sentence in any case
             if not isinstance(error, Exception):
                 raise
-            raise Refused(f"{args.script} raised {type(error).__name__}: {error} (step-oracle record --debug prints "
-                          "the traceback)") from error
+            raise Refused(f"{args.script}{line_of(args.script, error)} raised {type(error).__name__}: {error} "
+                          "(step-oracle record --debug prints the traceback)") from error
         recorder.finish(None)
+    if recorder.recorder is None and code not in (None, 0):
+        raise Refused(f"{args.script} left with {code!r} after {recorder.steps} steps, before step {args.step} began: "
+                      "see whether it runs without the recorder")
     if recorder.recorder is None:
         raise Refused(f"{args.script} made {recorder.steps} steps, so there is no step {args.step} to record: give a "
                       f"--step from 0 to {max(0, recorder.steps - 1)}")

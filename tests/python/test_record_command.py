@@ -64,6 +64,10 @@ def test_the_first_step_and_running_on(tmp_path: pathlib.Path) -> None:
         (("-o", "t", "--step", "-1", "SCRIPT", "1"), "counted from 0"),
         (("-o", "t", "--step", "5", "SCRIPT", "2"), "made 2 steps"),
         (("-o", "none/t", "--step", "0", "SCRIPT", "2"), "none/t"),
+        (("-o", "none/t", "--step", "1", "SCRIPT", "2"), "none/t"),  # before the steps that lead there
+        (("-o", "", "SCRIPT", "2"), "is no file"),
+        (("-o", ".", "SCRIPT", "2"), "is no file"),
+        (("-o", "t", "--step", "5", "SCRIPT", "2", "3"), "left with 3 after 2 steps"),
     ],
 )
 def test_refusals_are_one_line(tmp_path: pathlib.Path, arguments: tuple[str, ...], words: str) -> None:
