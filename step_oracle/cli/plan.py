@@ -6,7 +6,7 @@ import argparse
 import pathlib
 from typing import Any
 
-from .command import DIFFERENT, SAME, add_command, print_json, print_table
+from .command import DIFFERENT, SAME, Refused, add_command, print_json, print_table
 
 
 def register(subparsers: Any) -> None:
@@ -43,6 +43,8 @@ def run_fit(args: argparse.Namespace) -> int:
         return SAME if found["matches"] else DIFFERENT
     with progress_bar("products", quiet=args.json) as advance:
         report = plans.fit_trace(trace, card=args.card, progress=advance)
+    if report["ops"] and all("error" in o for o in report["ops"]):
+        raise Refused(f"no product of {args.trace} can be fitted: {report['ops'][0]['error']}")
     if args.out:
         pathlib.Path(args.out).write_text(report["table"])
     if args.json:
