@@ -2,7 +2,8 @@
 
     python dispatch_steps.py DEVICE OUT.json CONFIG...      DEVICE cuda (fake tensors, no CUDA needed) or oracle
 
-A configuration is "optimizer/precision/attention", such as "fused/float32/math" or "default/bfloat16-scaler/math".
+A configuration is "optimizer/precision/attention", such as "fused/float32/math" or "default/bfloat16-scaler/math",
+and may end in "/SHAPE", a GPT of gpt.py, in place of the one here.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import gpt  # noqa: E402
 
 
 def shape_of(value: Any) -> str:
@@ -119,7 +123,7 @@ OPTIMIZERS: dict[str, dict[str, bool]] = {
 }
 
 
-def two_steps(device: str, optimizer: str, precision: str) -> dict[str, list[str]]:
+def two_steps(device: str, optimizer: str, precision: str, shape: str = "") -> dict[str, list[str]]:
     phases: dict[str, list[str]] = {}
 
     @contextlib.contextmanager
@@ -130,9 +134,10 @@ def two_steps(device: str, optimizer: str, precision: str) -> dict[str, list[str
 
     torch.manual_seed(0)
     with phase("init"), torch.device(device):
-        model = Gpt()
+        model = gpt.GPT(gpt.SHAPES[shape]) if shape else Gpt()
     opt = torch.optim.AdamW(model.parameters(), lr=1e-3, **OPTIMIZERS[optimizer])  # type: ignore[arg-type]
-    x, y = (torch.randint(0, VOCABULARY, (2, TOKENS)).to(device) for _ in range(2))
+    vocabulary, tokens = (gpt.SHAPES[shape].vocab, gpt.SHAPES[shape].tokens) if shape else (VOCABULARY, TOKENS)
+    x, y = (torch.randint(0, vocabulary, (2, tokens)).to(device) for _ in range(2))
     dtype, _, scaled = precision.partition("-")
     scaler = torch.amp.GradScaler(device, enabled=bool(scaled))
     cast = torch.autocast(device, dtype=getattr(torch, dtype), enabled=dtype != "float32")
@@ -188,13 +193,13 @@ def main() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     for configuration in configurations:
-        optimizer, precision, attention = configuration.split("/")
+        optimizer, precision, attention, *shape = configuration.split("/")
         if fake_cuda is not None:
             fake_cuda.fake_cuda_choose_attention(ATTENTION[attention])
         chosen = sdpa_kernel(SDPBackend(ATTENTION[attention])) if device != "cuda" else contextlib.nullcontext()
         try:
             with tensors(), chosen:
-                results[configuration] = two_steps(device, optimizer, precision)
+                results[configuration] = two_steps(device, optimizer, precision, *shape)
         except NotImplementedError as error:
             results[configuration] = str(error)
     pathlib.Path(target).write_text(json.dumps(results))

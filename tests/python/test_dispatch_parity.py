@@ -21,6 +21,8 @@ ROOT = HERE.parent.parent
 
 CONFIGURATIONS = [
     *(f"{optimizer}/float32/math" for optimizer in ("foreach", "fused", "for-loop", "default")),
+    *(f"{optimizer}/float32/math/{shape}" for shape in ("tied", "ragged", "gqa")
+      for optimizer in ("foreach", "fused", "for-loop")),
     "default/bfloat16/math",
     "fused/bfloat16-scaler/math",
     "default/bfloat16-scaler/math",
