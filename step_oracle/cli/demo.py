@@ -30,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
     for name in (args.card, args.other):
         if name not in known:
             raise ValueError(f"no card is called '{name}'; see: step-oracle cards")
+    if args.card == args.other:
+        raise ValueError(f"--card and --other are both {args.card}; the last stage moves the step to another card")
     if args.steps < 1:
         raise ValueError(f"--steps is {args.steps}; give 1 or more")
     try:

@@ -91,10 +91,13 @@ def run_ops(args: argparse.Namespace) -> int:
     chosen = [op for op in trace.ops if matches(op, args)]
     if args.json:
         print_json({"ops": [{k: op[k] for k in ("index", "op", "phase", "module", "scope", "thread")}
-                            | {"tensors": [geometry(t) for t in op.tensors]} for op in chosen]})
+                            | {"tensors": [geometry(t) for t in op.tensors]} for op in chosen],
+                    "complete": trace.complete, "reason": trace.reason})
         return SAME
     rows = [[op.index, op.op, op.phase, op.module, " ".join(geometry(t) for t in op.tensors)] for op in chosen]
     print_table(rows, ["index", "op", "phase", "module", "tensors"])
+    print(f"{len(chosen)} of {len(trace.ops)} ops"
+          + ("" if trace.complete else f"; the trace is not complete: {trace.reason}"))
     return SAME
 
 
