@@ -260,6 +260,8 @@ def test_10_ddp_bucket_size(tmp_path: pathlib.Path) -> None:
         local = [sorted(op.tensors[0].before for op in t.ops if op.node.endswith("AccumulateGrad") and "mul" in op.op)
                  for t in (a, b)]
         assert local[0] == local[1]
+        first = step_oracle.diff(tmp_path / f"a.{rank}.1", tmp_path / f"b.{rank}.1").first
+        assert (first.op, first.kind) == ("c10d.allreduce_", module.CAUSE)
         ends = [{n.name: n.tensor.after for n in t.names_end if n.role == "gradient"} for t in (a, b)]
         assert ends[0] != ends[1]
 
