@@ -349,7 +349,7 @@ def test_the_record_command_refuses_in_a_sentence(tmp_path: pathlib.Path) -> Non
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text("import torch\ntorch.ones(3) * 2\n")
     bad.write_text("1 / 0\n")
-    for output, script, what in (("/nonexistent/x.trace", good, "No such file"), ("/dev/full", good, "/dev/full"),
+    for output, script, what in (("/nonexistent/x.trace", good, "there is no folder"), ("/dev/full", good, "/dev/full"),
                                  (good, good, "good.py"), (tmp_path / "x.trace", bad, "raised ZeroDivisionError")):
         command = [sys.executable, "-m", "step_oracle.cli", "record", "--step", "0", "-o", str(output), str(script)]
         out = subprocess.run(command, capture_output=True, text=True)
