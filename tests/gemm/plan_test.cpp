@@ -4,6 +4,7 @@
 
 #include <random>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "csrc/kernels/arith/convert.h"
@@ -22,12 +23,13 @@ Plan random_plan(std::mt19937& gen, std::int64_t k) {
     p.width = p.deal == Deal::kChunks ? std::max<std::int64_t>(1, chunk_width(k, p.splits, widths[gen() % 4]))
                                       : widths[gen() % 4];
   }
-  if (gen() % 2) p.slices = 2 << gen() % 2, p.slice_width = widths[gen() % 3];
-  p.combine = static_cast<Combine>(gen() % 3);
-  p.tail = static_cast<Tail>(gen() % 3);
+  if (gen() % 2) p.slices = 2 << gen() % 4, p.slice_width = gen() % 4 ? widths[gen() % 3] : 1;
+  p.combine = static_cast<Combine>(gen() % 4);
+  p.tail = static_cast<Tail>(gen() % 4);
+  if (gen() % 3 == 0) p.block = 1 + gen() % 40;
   if (p.tail != Tail::kLast) p.tail_width = widths[gen() % 3];
   p.reduction = static_cast<Reduction>(gen() % 3);
-  if (p.reduction != Reduction::kInPlace) p.order = static_cast<SumOrder>(gen() % 3);
+  if (p.reduction != Reduction::kInPlace) p.order = static_cast<SumOrder>(gen() % 4);
   p.bias = static_cast<BiasPlace>(gen() % 3);
   if (p.bias == BiasPlace::kFirst) p.order = SumOrder::kAscending;
   return p;
@@ -78,7 +80,10 @@ TEST(Plan, TensorCoreProductsEqualTheSlowTranscription) {
     p.factors = gen() % 2 ? DType::kBF16 : DType::kF16;
     p.results = gen() % 4 ? p.factors : DType::kF32;
     p.adder = gen() % 2 ? AdderClass::kTuring : AdderClass::kHopper;
-    if (gen() % 3 == 0) plan.group = p.adder == AdderClass::kHopper && gen() % 2 ? 8 : 4;
+    if (gen() % 5 == 0)
+      plan.unit = Unit::kChain;
+    else if (gen() % 3 == 0)
+      plan.group = p.adder == AdderClass::kHopper && gen() % 2 ? 8 : 4;
     const auto narrow = [&](const std::vector<float>& from) {
       std::vector<std::uint16_t> out;
       for (float x : from) out.push_back(p.factors == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x));
@@ -126,6 +131,13 @@ TEST(Plan, FormsAreDistinct) {
   add([](Plan& p) { p.slices = 2, p.slice_width = 32; });
   add([](Plan& p) { p.tail = Tail::kFirst, p.tail_width = 64; });
   add([](Plan& p) { p.tail = Tail::kDropped, p.tail_width = 64; });
+  add([](Plan& p) { p.block = 64; });
+  add([](Plan& p) { p.slices = 4, p.slice_width = 16, p.block = 8; });
+  add([](Plan& p) { p.slices = 8, p.slice_width = 1, p.combine = Combine::kHalves; });
+  add([](Plan& p) { p.slices = 8, p.slice_width = 1, p.combine = Combine::kPairs; });
+  add([](Plan& p) { p.slices = 4, p.slice_width = 16, p.tail = Tail::kShortFirst, p.tail_width = 64; });
+  add([](Plan& p) { p.splits = 12, p.deal = Deal::kRoundRobin, p.width = 8; });
+  add([](Plan& p) { p.splits = 12, p.deal = Deal::kRoundRobin, p.width = 8, p.order = SumOrder::kOneBlock; });
   std::set<std::vector<float>> seen;
   for (const Plan& plan : plans) {
     std::vector<float> d(static_cast<std::size_t>(m * n));
@@ -144,6 +156,55 @@ TEST(Plan, PublishedChunks) {  // [paper, sections 5.18 and 5.24]
   EXPECT_EQ(chunk_width(50304, 5, 64), 10112);
 }
 
+// 135 whole tiles of 64 shared by nine parts: k = 8648 leaves its last 8 positions to nobody
+// [src facebookexperimental/triton bitequiv/cublas_match/cublas_gemm_bug_reproduce.py].
+TEST(Plan, ADroppedTailIsCountedByAProductOfOnes) {
+  const std::vector<float> ones(57608, 1.0f);
+  for (const auto& [k, splits, expected] :
+       {std::tuple{8648, 9, 8640}, std::tuple{57608, 45, 57600}, std::tuple{11528, 9, 11520}}) {
+    Plan plan;
+    plan.splits = splits, plan.width = expected / splits, plan.tail = Tail::kDropped, plan.tail_width = 64;
+    EXPECT_NO_THROW(check(plan, k));
+    float d = 0;
+    Params p;
+    p.m = p.n = 1, p.k = k, p.a = {ones.data(), k, 1, 0}, p.b = {ones.data(), 1, 1, 0}, p.d = {&d, 1, 1, 0};
+    run(p, plan);
+    EXPECT_EQ(d, static_cast<float>(expected));
+    plan.tail = Tail::kLast;
+    EXPECT_THROW(run(p, plan), Error) << "without the defect the chunks do not cover k";
+  }
+}
+
+// A tensor core's groups start anew behind the short first tile; the chain itself is the same.
+TEST(Plan, AShortFirstTileMovesTheGroups) {
+  std::mt19937 gen(5);
+  const std::int64_t k = 71;
+  std::vector<std::uint16_t> a, b;
+  for (float x : normal(gen, k)) a.push_back(convert::to_bf16(x));
+  for (float x : normal(gen, k * 200)) b.push_back(convert::to_bf16(x));
+  Plan plan;
+  plan.tail = Tail::kShortFirst, plan.tail_width = 32;
+  std::vector<float> whole(200), parts(200);
+  TensorCoreParams p;
+  p.m = 1, p.n = 200, p.k = k, p.a = a.data(), p.b = b.data(), p.results = DType::kF32;
+  p.a_strides = {k, 1, 0}, p.b_strides = {200, 1, 0}, p.d_strides = {200, 1, 0};
+  p.d = whole.data();
+  run(p, plan);
+  // By hand: 7 positions filled up with one zero, then 64 from a group's beginning.
+  std::vector<std::uint16_t> a2(72), b2(72 * 200);
+  for (std::int64_t q = 0; q < k; ++q) {
+    const std::int64_t to = q < 7 ? q : q + 1;
+    a2[to] = a[q];
+    for (int j = 0; j < 200; ++j) b2[to * 200 + j] = b[q * 200 + j];
+  }
+  p.k = 72, p.a = a2.data(), p.b = b2.data(), p.a_strides.row = 72, p.d = parts.data();
+  run(p, Plan{});
+  EXPECT_SAME_BYTES(parts.data(), whole.data(), 200);
+  p.k = k, p.a = a.data(), p.b = b.data(), p.a_strides.row = k;
+  run(p, Plan{});
+  EXPECT_NE(parts, whole) << "the data must tell the two apart";
+}
+
 TEST(Plan, RefusesContradictions) {
   const auto refused = [](auto change) {
     Plan p;
@@ -156,6 +217,9 @@ TEST(Plan, RefusesContradictions) {
   refused([](Plan& p) { p.slices = 2; });
   refused([](Plan& p) { p.tail = Tail::kDropped; });
   refused([](Plan& p) { p.group = 5; });
+  refused([](Plan& p) { p.block = -1; });
+  refused([](Plan& p) { p.slices = 512, p.slice_width = 1; });
+  refused([](Plan& p) { p.unit = Unit::kChain, p.group = 8; });
   refused([](Plan& p) { p.splits = 2, p.width = 8, p.reduction = Reduction::kInPlace, p.order = SumOrder::kPairwise; });
   float x[4] = {};
   Params p;

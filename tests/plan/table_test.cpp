@@ -69,8 +69,8 @@ TEST(PlanTable, RefusalsNameTheRowAndTheField) {
   expect(file(replaced(kRow, "\"k\":96", "\"k\":96,\"K\":96")), "'K' that is not known");
   expect(file(replaced(kRow, "\"splits\":3", "\"splits\":3,\"spilts\":3")), "'spilts' that is not known");
   expect(file(replaced(kRow, ",\"width\":32", "")), "is no plan");
-  expect(file(replaced(kRow, "\"width\":32", "\"width\":31")), "they do not fit");
-  expect(file(replaced(kRow, "\"width\":32", "\"width\":48")), "they do not fit");
+  expect(file(replaced(kRow, "\"width\":32", "\"width\":31")), "do not fit");
+  expect(file(replaced(kRow, "\"width\":32", "\"width\":48")), "do not fit");
 }
 
 TEST(PlanTable, WrittenTextReadsBackEqual) {

@@ -21,12 +21,31 @@ struct Segment {
 };
 using Chain = std::vector<Segment>;
 
-void append(Chain& chain, std::int64_t begin, std::int64_t end) {
+// `anew`: even where it continues the last run, a group of the adder starts with it.
+void append(Chain& chain, std::int64_t begin, std::int64_t end, bool anew = false) {
   if (begin >= end) return;
-  if (!chain.empty() && chain.back().end == begin)
+  if (!anew && !chain.empty() && chain.back().end == begin)
     chain.back().end = end;
   else
     chain.push_back({begin, end});
+}
+
+std::int64_t length(const Chain& chain) {
+  std::int64_t n = 0;
+  for (const Segment& s : chain) n += s.end - s.begin;
+  return n;
+}
+
+// The positions [from, to) of a chain, counted along it.
+Chain piece(const Chain& chain, std::int64_t from, std::int64_t to) {
+  Chain out;
+  std::int64_t at = 0;
+  for (const Segment& s : chain) {
+    const std::int64_t begin = std::max(from, at), end = std::min(to, at + s.end - s.begin);
+    append(out, s.begin + begin - at, s.begin + end - at, true);
+    at += s.end - s.begin;
+  }
+  return out;
 }
 
 // The part of each run of k before tails and slices: what belongs to `part`, ascending.
@@ -49,7 +68,7 @@ Chain part_runs(const Plan& plan, int part, std::int64_t k) {
 
 // The same with the tail moved to the front or left out.
 Chain with_tail(const Plan& plan, const Chain& runs, std::int64_t k) {
-  if (plan.tail == Tail::kLast) return runs;
+  if (plan.tail == Tail::kLast || plan.tail == Tail::kShortFirst) return runs;
   const std::int64_t whole = k / plan.tail_width * plan.tail_width;
   Chain out;
   if (plan.tail == Tail::kFirst)
@@ -58,16 +77,32 @@ Chain with_tail(const Plan& plan, const Chain& runs, std::int64_t k) {
   return out;
 }
 
-std::vector<Chain> sliced(const Plan& plan, const Chain& runs) {
-  if (plan.slices == 1) return {runs};
-  std::vector<Chain> out(static_cast<std::size_t>(plan.slices));
-  std::int64_t walked = 0;
+// Deals a run of tiles to the slices, the first tile to slice 0.
+void deal_to_slices(const Plan& plan, const Chain& runs, std::vector<Chain>& slices) {
+  std::int64_t at = 0;
+  std::vector<bool> begun(slices.size());
   for (const Segment& s : runs)
     for (std::int64_t q = s.begin; q < s.end;) {
-      const std::int64_t step = std::min(s.end - q, plan.slice_width - walked % plan.slice_width);
-      append(out[static_cast<std::size_t>(walked / plan.slice_width % plan.slices)], q, q + step);
-      q += step, walked += step;
+      const std::int64_t step = std::min(s.end - q, plan.slice_width - at % plan.slice_width);
+      const auto slice = static_cast<std::size_t>(at / plan.slice_width % plan.slices);
+      append(slices[slice], q, q + step, !begun[slice]);
+      begun[slice] = true;
+      q += step, at += step;
     }
+}
+
+std::vector<Chain> sliced(const Plan& plan, const Chain& runs) {
+  const std::int64_t n = length(runs), head = plan.tail == Tail::kShortFirst ? n % plan.tail_width : 0;
+  if (plan.slices == 1 && head == 0) return {runs};
+  std::vector<Chain> out(static_cast<std::size_t>(plan.slices));
+  if (plan.slices == 1) {
+    out[0] = piece(runs, 0, head);
+    for (const Segment& s : piece(runs, head, n)) append(out[0], s.begin, s.end, true);
+    return out;
+  }
+  // A short tile counts as a whole one: slice 0 begins again behind it.
+  if (head) deal_to_slices(plan, piece(runs, 0, head), out);
+  deal_to_slices(plan, piece(runs, head, n), out);
   return out;
 }
 
@@ -103,7 +138,7 @@ std::vector<T> gathered(const T* from, std::int64_t lines, std::int64_t line_ste
 
 using Buffer = std::vector<float>;
 
-Buffer chain_values(const Params& p, const Chain& chain, int) {
+Buffer chain_values(const Params& p, const Chain& chain, const Plan&) {
   Buffer out(static_cast<std::size_t>(p.batch * p.m * p.n));
   Params q = p;
   q.epilogue = {};
@@ -124,7 +159,31 @@ Buffer chain_values(const Params& p, const Chain& chain, int) {
   return out;
 }
 
-Buffer chain_values(const TensorCoreParams& p, const Chain& chain, int group) {
+// 16-bit factors, multiplied and added as float32: the CUDA cores' fma.
+Buffer float_chain_values(const TensorCoreParams& p, const Chain& chain) {
+  const auto widened = [&](const std::vector<std::uint16_t>& from) {
+    std::vector<float> out(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i)
+      out[i] = p.factors == DType::kBF16 ? convert::from_bf16(from[i]) : convert::from_fp16(from[i]);
+    return out;
+  };
+  const auto at = positions(chain, 1, 0);
+  const std::vector<float> a =
+      widened(gathered(p.a, p.m, p.a_strides.row, p.a_strides.col, p.batch, p.a_strides.batch, at));
+  const std::vector<float> b =
+      widened(gathered(p.b, p.n, p.b_strides.col, p.b_strides.row, p.batch, p.b_strides.batch, at));
+  Buffer out(static_cast<std::size_t>(p.batch * p.m * p.n));
+  Params q;
+  q.m = p.m, q.n = p.n, q.k = static_cast<std::int64_t>(at.size()), q.batch = p.batch;
+  q.a = {a.data(), q.k, 1, p.m * q.k}, q.b = {b.data(), 1, q.k, p.n * q.k};
+  q.d = {out.data(), p.n, 1, p.m * p.n};
+  fp32_chain(q);
+  return out;
+}
+
+Buffer chain_values(const TensorCoreParams& p, const Chain& chain, const Plan& plan) {
+  if (plan.unit == Unit::kChain) return float_chain_values(p, chain);
+  const int group = plan.group;
   Buffer out(static_cast<std::size_t>(p.batch * p.m * p.n));
   TensorCoreParams q = p;
   q.alpha = 1.0f, q.beta = 0.0f, q.bias = nullptr;
@@ -158,8 +217,27 @@ void add_to(Buffer& total, const Buffer& more) {
   each(total.size(), [&](std::size_t i) { total[i] = total[i] + more[i]; });
 }
 
+// The value of a slice: its chain, closed after every `block` positions.
+template <class P>
+Buffer slice_values(const P& p, const Chain& chain, const Plan& plan) {
+  const std::int64_t n = length(chain);
+  if (plan.block == 0 || n <= plan.block) return chain_values(p, chain, plan);
+  Buffer total = chain_values(p, piece(chain, 0, plan.block), plan);
+  for (std::int64_t at = plan.block; at < n; at += plan.block)
+    add_to(total, chain_values(p, piece(chain, at, std::min(n, at + plan.block)), plan));
+  return total;
+}
+
 // s[0] becomes the combination of all.
 Buffer combined(Combine how, std::vector<Buffer> s) {
+  if (how == Combine::kPairs && s.size() > 1) {
+    std::vector<Buffer> pairs;
+    for (std::size_t i = 0; i + 1 < s.size(); i += 2) {
+      add_to(s[i], s[i + 1]);
+      pairs.push_back(std::move(s[i]));
+    }
+    s = std::move(pairs);
+  }
   if (how == Combine::kInOrder)
     for (std::size_t i = 1; i < s.size(); ++i) add_to(s[0], s[i]);
   else if (how == Combine::kAdjacent)
@@ -226,7 +304,7 @@ class Sum {
         part[i] = out_.rounded(add ? fma(out_.alpha, part[i], source) : out_.alpha * part[i]);
       });
       total_ = std::move(part);
-    } else if (plan_.order == SumOrder::kPairwise) {
+    } else if (plan_.order == SumOrder::kPairwise || plan_.order == SumOrder::kOneBlock) {
       parts_.push_back(std::move(part));
     } else if (total_.empty()) {
       if (bias_first) each(part.size(), [&](std::size_t i) { part[i] = out_.bias_at(i) + part[i]; });
@@ -238,6 +316,7 @@ class Sum {
 
   // Before the last rounding to D's type.
   Buffer finish() {
+    if (plan_.order == SumOrder::kOneBlock) parts_ = one_block(std::move(parts_));
     while (parts_.size() > 1) {
       std::vector<Buffer> next;
       for (std::size_t i = 0; i + 1 < parts_.size(); i += 2) {
@@ -265,6 +344,31 @@ class Sum {
   }
 
  private:
+  // Lane t adds up parts t, t + 128, ..; lanes fold at 64 and at 32; four sums take every fourth of 32 lanes. What is
+  // absent is +0, and x + 0 is not x where x is -0.
+  static std::vector<Buffer> one_block(std::vector<Buffer> parts) {
+    constexpr std::size_t kLanes = 128, kSums = 4;
+    const auto add = [](Buffer& x, Buffer y) {
+      if (x.empty()) std::swap(x, y);
+      if (x.empty()) return;
+      if (y.empty()) y.assign(x.size(), 0.0f);
+      add_to(x, y);
+    };
+    std::vector<Buffer> lanes(kLanes);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (i < kLanes)
+        lanes[i] = std::move(parts[i]);
+      else
+        add_to(lanes[i % kLanes], parts[i]);
+    }
+    for (std::size_t half = kLanes / 2; half >= 32; half /= 2)
+      for (std::size_t t = 0; t < half; ++t) add(lanes[t], std::move(lanes[t + half]));
+    for (std::size_t t = kSums; t < 32; ++t) add(lanes[t % kSums], std::move(lanes[t]));
+    for (std::size_t j = 1; j < kSums; ++j) add(lanes[0], std::move(lanes[j]));
+    lanes.resize(1);
+    return lanes;
+  }
+
   const Plan& plan_;
   const Outputs& out_;
   Buffer total_;
@@ -293,7 +397,7 @@ void run_any(const AnyParams& p, const Plan& plan) {
   if (out.bias && plan.bias != BiasPlace::kLast && out.alpha != 1.0f)
     throw Error(ErrorKind::kUnsupported,
                 fmt::format("plan: a bias inside the sum with alpha {} is not modelled; give alpha 1", out.alpha));
-  if (plan.splits > 1 && plan.deal == Deal::kChunks && plan.width * plan.splits < p.k)
+  if (plan.splits > 1 && plan.deal == Deal::kChunks && plan.width * plan.splits < walked(plan, p.k))
     bad(fmt::format("{} chunks of {} do not cover k = {}", plan.splits, plan.width, p.k));
   if (p.m <= 0 || p.n <= 0 || p.batch <= 0) return;
   Sum sum(plan, out);
@@ -301,7 +405,7 @@ void run_any(const AnyParams& p, const Plan& plan) {
     const int part = plan.order == SumOrder::kDescending ? plan.splits - 1 - i : i;
     std::vector<Buffer> slices;
     for (const Chain& chain : sliced(plan, with_tail(plan, part_runs(plan, part, p.k), p.k)))
-      slices.push_back(chain_values(p, chain, plan.group));
+      slices.push_back(slice_values(p, chain, plan));
     if (out.bias && plan.bias == BiasPlace::kSliceZero && part == 0)
       each(slices[0].size(), [&](std::size_t j) { slices[0][j] = slices[0][j] + out.bias_at(j); });
     sum.add(combined(plan.combine, std::move(slices)));
@@ -316,8 +420,10 @@ void check(const Plan& p) {
   if (p.splits < 1 || p.splits > kMostSplits) bad(fmt::format("splits is {}; give 1 to {}", p.splits, kMostSplits));
   if (p.splits > 1 && p.width < 1)
     bad(fmt::format("width is {} with {} splits; give the width of a chunk or tile", p.width, p.splits));
-  if (p.slices != 1 && p.slices != 2 && p.slices != 4 && p.slices != 8)
-    bad(fmt::format("slices is {}; give 1, 2, 4 or 8", p.slices));
+  constexpr int kMostSlices = 256;  // dot_kernel: 128 threads of two accumulators
+  if (p.slices < 1 || p.slices > kMostSlices || (p.slices & (p.slices - 1)))
+    bad(fmt::format("slices is {}; give a power of two up to {}", p.slices, kMostSlices));
+  if (p.block < 0) bad(fmt::format("block is {}; give 1 or more, or 0 for chains that are not closed", p.block));
   if (p.slices > 1 && p.slice_width < 1)
     bad(fmt::format("slice_width is {} with {} slices; give 1 or more", p.slice_width, p.slices));
   if (p.tail != Tail::kLast && p.tail_width < 1)
@@ -328,6 +434,14 @@ void check(const Plan& p) {
     bad("an in-place reduction adds in ascending order only");
   if (p.bias == BiasPlace::kFirst && p.order != SumOrder::kAscending)
     bad("a sum that starts from the bias is ascending");
+  if (p.unit == Unit::kChain && p.group) bad("group is a tensor core's, and unit chain is none");
+}
+
+void check(const Plan& p, std::int64_t k) {
+  check(p);
+  const std::int64_t n = walked(p, k);
+  if (p.splits > 1 && p.deal == Deal::kChunks && (p.width * p.splits < n || p.width * (p.splits - 1) >= n))
+    bad(fmt::format("{} chunks of {} do not fit k = {}", p.splits, p.width, k));
 }
 
 void run(const Params& p, const Plan& plan) {

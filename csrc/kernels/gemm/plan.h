@@ -10,12 +10,18 @@
 //           deal kBalanced: tiles of `width`, whole runs of them a part, the first (tiles mod splits) parts one more.
 //           Slices: the part's tiles of `slice_width` positions go to slice 0, 1, .. in turn.
 //           tail: where k is no multiple of `tail_width`, the positions beyond the last whole tile are walked first
-//           (kFirst), or never (kDropped: a defect of some kernels).
+//           (kFirst), or never (kDropped: a defect of some kernels; chunks then cover the whole tiles only).
+//           kShortFirst: each part's first tile is the short one, of (its length mod tail_width) positions; groups and
+//           slices start anew behind it, as behind a whole tile.
+//           block: a chain is closed after each `block` of its positions, and the totals are added up as they come.
 // Rounding  float32 for every addition of slices and parts. kInPlace: the running sum is rounded to D's type after each
 //           part. kOutputType: each part is rounded to D's type, and the rounded ones are added in float32.
 //           alpha and beta act once, on the finished sum (kInPlace: alpha on each part, beta with the first).
+//           unit kChain: products of 16-bit factors are not a tensor core's but the fp32 FMA chain's, on the CUDA cores.
 // Errors    check() throws kBadInput and names the field.
-// Source    "The step oracle", sections 3.4, 4 (algorithm 30), 5.1, 5.9, 5.18, 5.21-24; CUTLASS's names for what it has too.
+// Source    "The step oracle", sections 3.4, 4 (algorithm 30), 5.1, 5.9, 5.18, 5.21-24; facebookexperimental/triton,
+//           bitequiv/cublas_match (the orders of cuBLASLt 13.1.1 on sm_90: kShortFirst, block, unit, kPairs, kOneBlock);
+//           CUTLASS's names for what it has too.
 // Evidence  each form *published* where its comment says so; the order in which OUTPUT_TYPE adds is a tie.
 #pragma once
 #include <cstdint>
@@ -26,19 +32,26 @@
 namespace step_oracle::gemm {
 
 enum class Deal { kChunks, kRoundRobin, kBalanced };
-enum class Tail { kLast, kFirst, kDropped };
+enum class Tail { kLast, kFirst, kDropped, kShortFirst };
 enum class Combine {
   kInOrder,   // ((s0 + s1) + s2) + s3
   kAdjacent,  // (s0 + s1) + (s2 + s3)
   kHalves,    // (s0 + s2) + (s1 + s3)
+  kPairs,     // s0 + s1, s2 + s3, .. first, then their halves: dot_kernel's threads of two accumulators
 };
 enum class Reduction { kComputeType, kInPlace, kOutputType };
-enum class SumOrder { kAscending, kDescending, kPairwise };  // of the parts
+enum class SumOrder {  // of the parts
+  kAscending,
+  kDescending,
+  kPairwise,
+  kOneBlock,  // reduce_1Block_kernel: 128 lanes (absent ones +0), two halvings, then four sums of every fourth lane
+};
 enum class BiasPlace {
   kLast,       // added to the finished sum
   kFirst,      // the sum over the parts starts from it
   kSliceZero,  // added to slice 0 of part 0 before the slices are combined
 };
+enum class Unit { kClass, kChain };
 
 struct Plan {
   int splits = 1;
@@ -49,11 +62,13 @@ struct Plan {
   Combine combine = Combine::kInOrder;
   Tail tail = Tail::kLast;
   std::int64_t tail_width = 0;
-  int group =
-      0;  // products added at once, where fewer than the adder's terms (algorithm 24 on Hopper: 8); 0: the adder's
+  // Products added at once, where fewer than the adder's terms (algorithm 24 on Hopper: 8); 0: the adder's.
+  int group = 0;
+  std::int64_t block = 0;  // 0: a chain is never closed before its end
   Reduction reduction = Reduction::kComputeType;
   SumOrder order = SumOrder::kAscending;
   BiasPlace bias = BiasPlace::kLast;
+  Unit unit = Unit::kClass;
 
   bool operator==(const Plan&) const = default;
 };
@@ -64,8 +79,15 @@ constexpr std::int64_t chunk_width(std::int64_t k, int splits, std::int64_t roun
   return (share + rounding - 1) / rounding * rounding;
 }
 
+// The positions that a plan walks at all.
+constexpr std::int64_t walked(const Plan& plan, std::int64_t k) {
+  return plan.tail == Tail::kDropped ? k / plan.tail_width * plan.tail_width : k;
+}
+
 // Throws kBadInput where fields are out of range or contradict each other.
 void check(const Plan& plan);
+// .. and where chunks do not cover k, or leave a part empty.
+void check(const Plan& plan, std::int64_t k);
 
 void run(const Params& params, const Plan& plan);            // the fp32 chain
 void run(const TensorCoreParams& params, const Plan& plan);  // the tensor-core adder

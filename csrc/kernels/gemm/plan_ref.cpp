@@ -37,46 +37,89 @@ std::int64_t part_of(const Plan& plan, std::int64_t q, std::int64_t k) {
 // Positions of k in the order of the walk; dropped ones are missing.
 std::vector<std::int64_t> walk(const Plan& plan, std::int64_t k) {
   std::vector<std::int64_t> order;
-  const std::int64_t whole = plan.tail == Tail::kLast ? k : k / plan.tail_width * plan.tail_width;
+  const bool whole_only = plan.tail == Tail::kFirst || plan.tail == Tail::kDropped;
+  const std::int64_t whole = whole_only ? k / plan.tail_width * plan.tail_width : k;
   if (plan.tail == Tail::kFirst)
     for (std::int64_t q = whole; q < k; ++q) order.push_back(q);
   for (std::int64_t q = 0; q < whole; ++q) order.push_back(q);
   return order;
 }
 
-// The positions of one chain; a new segment starts where the walk jumps: groups of the adder do not span jumps.
-using Chain = std::vector<std::int64_t>;
+// A position of a chain. Groups of the adder do not reach over a cut, nor over a jump of the walk.
+struct Step {
+  std::int64_t q;
+  bool cut;
+};
+using Chain = std::vector<Step>;
 
+// [part][slice]
 std::vector<std::vector<Chain>> chains(const Plan& plan, std::int64_t k) {
-  std::vector<std::vector<Chain>> out(static_cast<std::size_t>(plan.splits),
-                                      std::vector<Chain>(static_cast<std::size_t>(plan.slices)));
-  std::vector<std::int64_t> rank(static_cast<std::size_t>(plan.splits));
-  for (std::int64_t q : walk(plan, k)) {
-    const auto part = static_cast<std::size_t>(part_of(plan, q, k));
-    const std::int64_t slice = plan.slices == 1 ? 0 : rank[part] / plan.slice_width % plan.slices;
-    ++rank[part];
-    out[part][static_cast<std::size_t>(slice)].push_back(q);
+  std::vector<std::vector<std::int64_t>> parts(static_cast<std::size_t>(plan.splits));
+  for (std::int64_t q : walk(plan, k)) parts[static_cast<std::size_t>(part_of(plan, q, k))].push_back(q);
+  std::vector<std::vector<Chain>> out;
+  for (const auto& part : parts) {
+    const auto n = static_cast<std::int64_t>(part.size());
+    const std::int64_t head = plan.tail == Tail::kShortFirst ? n % plan.tail_width : 0;
+    std::vector<Chain> slices(static_cast<std::size_t>(plan.slices));
+    std::vector<std::int64_t> tile_of(slices.size(), -1);  // 0: the short one, 1: those behind it
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t rank = i < head ? i : i - head;
+      const auto slice = static_cast<std::size_t>(plan.slices == 1 ? 0 : rank / plan.slice_width % plan.slices);
+      const std::int64_t behind = i >= head;
+      slices[slice].push_back({part[static_cast<std::size_t>(i)], tile_of[slice] != behind});
+      tile_of[slice] = behind;
+    }
+    out.push_back(slices);
   }
   return out;
 }
 
+// A chain closed after every `block` positions, the totals added as they come.
+template <class ChainValue>
+float closed(const Plan& plan, const Chain& chain, ChainValue value) {
+  if (plan.block == 0) return value(chain);
+  float total = 0.0f;
+  for (std::size_t i = 0; i == 0 || i < chain.size(); i += static_cast<std::size_t>(plan.block)) {
+    const std::size_t end = std::min(chain.size(), i + static_cast<std::size_t>(plan.block));
+    Chain part(chain.begin() + static_cast<std::ptrdiff_t>(i), chain.begin() + static_cast<std::ptrdiff_t>(end));
+    if (!part.empty()) part[0].cut = true;
+    total = i == 0 ? value(part) : total + value(part);
+  }
+  return total;
+}
+
 float combined(const Plan& plan, std::vector<float> s) {
-  while (s.size() > 1) {
+  for (bool first = true; s.size() > 1; first = false) {
     const std::size_t half = s.size() / 2;
+    const bool neighbours = plan.combine == Combine::kAdjacent || (plan.combine == Combine::kPairs && first);
     std::vector<float> next;
     if (plan.combine == Combine::kInOrder) {
       next.push_back(s[0] + s[1]);
       next.insert(next.end(), s.begin() + 2, s.end());
     } else {
       for (std::size_t i = 0; i < half; ++i)
-        next.push_back(plan.combine == Combine::kAdjacent ? s[2 * i] + s[2 * i + 1] : s[i] + s[i + half]);
+        next.push_back(neighbours ? s[2 * i] + s[2 * i + 1] : s[i] + s[i + half]);
     }
     s = next;
   }
   return s[0];
 }
 
+// reduce_1Block_kernel<float, 128, 7>, thread by thread.
+float one_block(const std::vector<float>& parts) {
+  float q[128] = {}, u[4];
+  for (std::size_t i = 0; i < parts.size(); ++i) q[i % 128] = i < 128 ? parts[i] : q[i % 128] + parts[i];
+  for (int t = 0; t < 64; ++t) q[t] = q[t] + q[t + 64];
+  for (int t = 0; t < 32; ++t) q[t] = q[t] + q[t + 32];
+  for (int j = 0; j < 4; ++j) {
+    u[j] = q[j];
+    for (int i = 1; i < 8; ++i) u[j] = u[j] + q[4 * i + j];
+  }
+  return ((u[0] + u[1]) + u[2]) + u[3];
+}
+
 float summed(SumOrder order, std::vector<float> parts) {
+  if (order == SumOrder::kOneBlock) return one_block(parts);
   if (order == SumOrder::kDescending) std::reverse(parts.begin(), parts.end());
   if (order != SumOrder::kPairwise) {
     float total = parts[0];
@@ -125,7 +168,7 @@ float output(const Plan& plan, std::int64_t k, const Finish& f, ChainValue value
   std::vector<std::vector<float>> slices;
   for (const auto& part : chains(plan, k)) {
     slices.emplace_back();
-    for (const Chain& chain : part) slices.back().push_back(value(chain));
+    for (const Chain& chain : part) slices.back().push_back(closed(plan, chain, value));
   }
   return finished(plan, slices, f);
 }
@@ -140,12 +183,22 @@ float tensor_chain(const TensorCoreParams& p, const Chain& chain, const std::uin
   for (std::size_t i = 0; i < chain.size();) {
     std::vector<std::uint16_t> x, y;
     do {
-      x.push_back(a[chain[i] * p.a_strides.col]);
-      y.push_back(b[chain[i] * p.b_strides.row]);
+      x.push_back(a[chain[i].q * p.a_strides.col]);
+      y.push_back(b[chain[i].q * p.b_strides.row]);
       ++i;
-    } while (i < chain.size() && x.size() < most && chain[i] == chain[i - 1] + 1);
+    } while (i < chain.size() && x.size() < most && !chain[i].cut && chain[i].q == chain[i - 1].q + 1);
     acc = dot_add<Format>(x.data(), 1, y.data(), 1, static_cast<int>(x.size()), acc, adder);
   }
+  return acc;
+}
+
+// The same on the CUDA cores: widened, and an fma each.
+float widened_chain(const TensorCoreParams& p, const Chain& chain, const std::uint16_t* a, const std::uint16_t* b) {
+  const auto wide = [&](std::uint16_t h) {
+    return p.factors == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
+  };
+  float acc = 0.0f;
+  for (const Step& s : chain) acc = fma(wide(a[s.q * p.a_strides.col]), wide(b[s.q * p.b_strides.row]), acc);
   return acc;
 }
 
@@ -167,9 +220,9 @@ void run(const Params& p, const Plan& plan) {
         const Finish f{e.alpha, e.beta, c, e.bias ? e.bias + j : nullptr, [](float x) { return x; }};
         out.push_back(canonical(output(plan, p.k, f, [&](const Chain& chain) {
           float acc = 0.0f;
-          for (std::int64_t q : chain)
-            acc = fma(p.a.data[z * p.a.batch + i * p.a.row + q * p.a.col],
-                      p.b.data[z * p.b.batch + q * p.b.row + j * p.b.col], acc);
+          for (const Step& s : chain)
+            acc = fma(p.a.data[z * p.a.batch + i * p.a.row + s.q * p.a.col],
+                      p.b.data[z * p.b.batch + s.q * p.b.row + j * p.b.col], acc);
           return acc;
         })));
       }
@@ -197,6 +250,7 @@ void run(const TensorCoreParams& p, const Plan& plan) {
         const std::uint16_t* a = p.a + z * p.a_strides.batch + i * p.a_strides.row;
         const std::uint16_t* b = p.b + z * p.b_strides.batch + j * p.b_strides.col;
         out.push_back(output(plan, p.k, f, [&](const Chain& chain) {
+          if (plan.unit == Unit::kChain) return widened_chain(p, chain, a, b);
           return p.factors == DType::kBF16 ? tensor_chain<Bf16Format>(p, chain, a, b, plan.group)
                                            : tensor_chain<Fp16Format>(p, chain, a, b, plan.group);
         }));

@@ -84,9 +84,11 @@ gemm::Plan plan_from(Object o) {
   p.tail = o.choice("tail", kTails, std::optional{p.tail});
   p.tail_width = o.integer("tail_width", 1, 0);
   p.group = static_cast<int>(o.integer("group", 1, 0));
+  p.block = o.integer("block", 1, 0);
   p.reduction = o.choice("reduction", kReductions, std::optional{p.reduction});
   p.order = o.choice("order", kOrders, std::optional{p.order});
   p.bias = o.choice("bias", kBiasPlaces, std::optional{p.bias});
+  p.unit = o.choice("unit", kUnits, std::optional{p.unit});
   o.no_other_fields();
   try {
     gemm::check(p);
@@ -115,10 +117,11 @@ void add_row(Table& table, const Json& json, std::size_t number) {
   Object o(json, where);
   Key key = key_from(o);
   Row row{plan_from(Object(o.require("plan"), where + " 'plan'")), o.find("source") ? o.text("source") : table.source};
-  const gemm::Plan& p = row.plan;
-  if (p.splits > 1 && p.deal == gemm::Deal::kChunks &&
-      (p.width * p.splits < key.k || p.width * (p.splits - 1) >= key.k))
-    o.fail(fmt::format("cuts k = {} into {} chunks of {}; they do not fit", key.k, p.splits, p.width));
+  try {
+    gemm::check(row.plan, key.k);
+  } catch (const Error& e) {
+    o.fail(fmt::format("has a plan that is none for it: {}", e.what()));
+  }
   // A row without the field holds for both settings of the switch.
   const bool both = !o.find("reduced_precision");
   const bool on = o.flag("reduced_precision", true);
@@ -171,9 +174,11 @@ nlohmann::ordered_json plan_json(const gemm::Plan& p) {
   choice("tail", kTails, p.tail, none.tail);
   number("tail_width", p.tail_width, none.tail_width);
   number("group", p.group, none.group);
+  number("block", p.block, none.block);
   choice("reduction", kReductions, p.reduction, none.reduction);
   choice("order", kOrders, p.order, none.order);
   choice("bias", kBiasPlaces, p.bias, none.bias);
+  choice("unit", kUnits, p.unit, none.unit);
   return o;
 }
 

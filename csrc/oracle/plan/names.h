@@ -19,17 +19,22 @@ inline constexpr Names<EpilogueKind, 3> kEpilogues{
     {{EpilogueKind::kNone, "none"}, {EpilogueKind::kBias, "bias"}, {EpilogueKind::kBeta, "beta"}}};
 inline constexpr Names<gemm::Deal, 3> kDeals{
     {{gemm::Deal::kChunks, "chunks"}, {gemm::Deal::kRoundRobin, "round_robin"}, {gemm::Deal::kBalanced, "balanced"}}};
-inline constexpr Names<gemm::Tail, 3> kTails{
-    {{gemm::Tail::kLast, "last"}, {gemm::Tail::kFirst, "first"}, {gemm::Tail::kDropped, "dropped"}}};
-inline constexpr Names<gemm::Combine, 3> kCombines{{{gemm::Combine::kInOrder, "in_order"},
+inline constexpr Names<gemm::Tail, 4> kTails{{{gemm::Tail::kLast, "last"},
+                                              {gemm::Tail::kFirst, "first"},
+                                              {gemm::Tail::kDropped, "dropped"},
+                                              {gemm::Tail::kShortFirst, "short_first"}}};
+inline constexpr Names<gemm::Combine, 4> kCombines{{{gemm::Combine::kInOrder, "in_order"},
                                                     {gemm::Combine::kAdjacent, "adjacent"},
-                                                    {gemm::Combine::kHalves, "halves"}}};
+                                                    {gemm::Combine::kHalves, "halves"},
+                                                    {gemm::Combine::kPairs, "pairs"}}};
+inline constexpr Names<gemm::Unit, 2> kUnits{{{gemm::Unit::kClass, "class"}, {gemm::Unit::kChain, "chain"}}};
 inline constexpr Names<gemm::Reduction, 3> kReductions{{{gemm::Reduction::kComputeType, "compute_type"},
                                                         {gemm::Reduction::kInPlace, "in_place"},
                                                         {gemm::Reduction::kOutputType, "output_type"}}};
-inline constexpr Names<gemm::SumOrder, 3> kOrders{{{gemm::SumOrder::kAscending, "ascending"},
+inline constexpr Names<gemm::SumOrder, 4> kOrders{{{gemm::SumOrder::kAscending, "ascending"},
                                                    {gemm::SumOrder::kDescending, "descending"},
-                                                   {gemm::SumOrder::kPairwise, "pairwise"}}};
+                                                   {gemm::SumOrder::kPairwise, "pairwise"},
+                                                   {gemm::SumOrder::kOneBlock, "one_block"}}};
 inline constexpr Names<gemm::BiasPlace, 3> kBiasPlaces{{{gemm::BiasPlace::kLast, "last"},
                                                         {gemm::BiasPlace::kFirst, "first"},
                                                         {gemm::BiasPlace::kSliceZero, "slice_zero"}}};

@@ -29,9 +29,14 @@ std::string describe(const gemm::Plan& p) {
   }
   if (p.slices > 1)
     add(fmt::format("slices {} of {}, combined {}", p.slices, p.slice_width, name_in(kCombines, p.combine)));
-  if (p.tail != gemm::Tail::kLast) add(fmt::format("tail of {} {}", p.tail_width, name_in(kTails, p.tail)));
+  if (p.tail == gemm::Tail::kShortFirst)
+    add(fmt::format("short tile of {} first", p.tail_width));
+  else if (p.tail != gemm::Tail::kLast)
+    add(fmt::format("tail of {} {}", p.tail_width, name_in(kTails, p.tail)));
   if (p.group) add(fmt::format("groups of {}", p.group));
+  if (p.block) add(fmt::format("closed every {}", p.block));
   if (p.bias != gemm::BiasPlace::kLast) add(fmt::format("bias {}", name_in(kBiasPlaces, p.bias)));
+  if (p.unit != gemm::Unit::kClass) add("fp32 chain on the CUDA cores");
   return out.empty() ? "single pass" : out;
 }
 
