@@ -2,8 +2,8 @@
 // the partial sums rest in D, which loses nothing: a float stored and loaded is the same float. Every output is one
 // chain over k in ascending order in every path.
 #include "csrc/kernels/core/bits.h"
+#include "csrc/kernels/core/vec.h"
 #include "csrc/kernels/gemm/gemm_body.h"
-#include "csrc/kernels/gemm/vec.h"
 
 SO_ISA_BEGIN
 namespace {

@@ -8,8 +8,8 @@
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
+#include "csrc/kernels/core/workspace.h"
 #include "csrc/kernels/gemm/tensor_core_body.h"
-#include "csrc/kernels/gemm/workspace.h"
 
 namespace step_oracle::gemm {
 namespace {

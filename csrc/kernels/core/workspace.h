@@ -4,7 +4,7 @@
 #include <memory>
 #include <new>
 
-namespace step_oracle::gemm {
+namespace step_oracle {
 
 // Aligned to 64 bytes, contents undefined. The next call on the same thread takes it back.
 inline void* workspace(std::size_t bytes) {
@@ -21,4 +21,4 @@ inline void* workspace(std::size_t bytes) {
   return buffer.get();
 }
 
-}  // namespace step_oracle::gemm
+}  // namespace step_oracle

@@ -1,4 +1,4 @@
-// Vectors of the instruction set that is being compiled: what the GEMM tiles need, nothing more. Intrinsics, because
+// Vectors of the instruction set that is being compiled: what tiles of products need, nothing more. Intrinsics, because
 // gcc 12 does not keep a 12 x 32 tile of arrays in registers. kIntVecs says whether there are integer ones too.
 #pragma once
 #include <cstdint>

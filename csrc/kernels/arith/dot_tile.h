@@ -1,0 +1,267 @@
+// Tiles of the tensor-core adder, fast: kRows x kCols outputs over a panel of k. Three forms give the same bytes:
+//
+//   fast    float32 and int32 lanes, four operations a vector of products. Within a group of products the scale is
+//           2^(F - E), E the group's largest exponent; a product times the scale, converted to int32 with truncation,
+//           is the aligned product (a * b is exact in float32). Not safe near the ends of the exponent range, nor where
+//           an int32 sum may wrap: guards find that, and the tile's panel of k is done again in the next form.
+//   wide    double lanes, any finite factors whose sums cannot overflow float32.
+//   scalar  arith/dot_add.h, the caller's: rows and columns that hold an infinity or NaN, and sums that may overflow.
+//
+// A group whose factors of A are all zeros in every row of a tile leaves the accumulators as they are, and is skipped
+// (causal masks make many).
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "csrc/kernels/arith/convert.h"
+#include "csrc/kernels/arith/dot_add.h"
+#include "csrc/kernels/core/vec.h"
+
+SO_ISA_BEGIN
+namespace dot_tile {
+
+using Int = std::int64_t;
+
+inline constexpr int kTensorVecs = 4;
+inline constexpr int kCols = kTensorVecs * kLanes;  // of a tile
+inline constexpr int kRows = 2;
+inline constexpr Int kPanel = 256;  // of k: a multiple of the adders' terms
+
+// Exponents as float32 has them, biased by 127; of nonzero finite factors. A subnormal has the smallest of its format.
+struct ExponentRange {
+  int low = 1 << 16, high = 0;
+  void include(int field) {
+    low = field < low ? field : low;
+    high = field > high ? field : high;
+  }
+  void include(const ExponentRange& r) { low = r.low < low ? r.low : low, high = r.high > high ? r.high : high; }
+};
+
+template <class Format>
+SO_ALWAYS_INLINE float value_of(std::uint16_t h) {
+  if constexpr (Format::kFraction == Bf16Format::kFraction)
+    return convert::from_bf16(h);
+  else
+    return convert::from_fp16(h);
+}
+
+template <class Format>
+inline constexpr std::uint16_t kInfinity = static_cast<std::uint16_t>(Format::kExponentMask << Format::kFraction);
+
+// Infinities and NaN become zeros, and are noted in `special`. Returns whether there were such.
+template <class Format>
+inline bool clean(std::uint16_t* line, Int n, std::uint8_t* special) {
+  std::uint16_t largest = 0;
+  for (Int q = 0; q < n; ++q) {
+    const std::uint16_t magnitude = line[q] & 0x7fff;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  if (largest < kInfinity<Format>) return false;
+  for (Int q = 0; q < n; ++q)
+    if ((line[q] & 0x7fff) >= kInfinity<Format>) line[q] = 0, special[q] = 1;
+  return true;
+}
+
+// Exponent fields, biased by 127, of finite factors: 0 for a zero.
+template <class Format>
+inline void take_fields(const std::uint16_t* line, Int n, std::uint16_t* fields, ExponentRange& range) {
+  for (Int q = 0; q < n; ++q) {
+    const std::uint16_t magnitude = line[q] & 0x7fff;
+    const std::uint16_t own = static_cast<std::uint16_t>(magnitude >> Format::kFraction);
+    const std::uint16_t shifted = static_cast<std::uint16_t>((own > 1 ? own : 1) + 127 - Format::kBias);
+    fields[q] = magnitude ? shifted : 0;
+  }
+  // Loops of one reduction each: gcc 12 makes vectors of them, and not of one with two.
+  std::uint16_t high = 0, below_low = 0xffff;
+  for (Int q = 0; q < n; ++q) high = fields[q] > high ? fields[q] : high;
+  for (Int q = 0; q < n; ++q) {
+    const std::uint16_t below = static_cast<std::uint16_t>(fields[q] - 1);  // of a zero: the largest
+    below_low = below < below_low ? below : below_low;
+  }
+  range.include(ExponentRange{below_low + 1, high});
+}
+
+struct Tile {
+  const float* a;  // kRows rows, pitch kPanel
+  const std::uint32_t* a_exponent;
+  const std::uint8_t* live;
+  const float* b;  // pitch kCols
+  const std::uint8_t* b_exponent;
+  Int depth;
+  float* acc;
+  Int acc_pitch;    // floats from one row of acc to the next
+  bool first;       // the accumulators start at +0
+  bool only_zeros;  // an exponent field of 0 means zero: no product or accumulator is so small
+};
+
+// --- wide ---
+
+template <class Format, int kTerms, int kFractionBits>
+inline void wide_tile(const Tile& t) {
+  constexpr Adder adder = kTerms == 8 ? kAdderTuring : kAdderHopper;
+  constexpr int kLowest = 128 - Format::kBias;  // exponent field of subnormals
+  for (int r = 0; r < kRows; ++r) {
+    float* const out = t.acc + r * t.acc_pitch;
+    if (t.first)
+      for (int j = 0; j < kCols; ++j) out[j] = 0.0f;
+    for (Int q = 0; q < t.depth; q += kTerms) {
+      std::int32_t largest[kCols];
+      double sum[kCols], scale[kCols], inverse[kCols];
+      for (int j = 0; j < kCols; ++j) {
+        const int field = static_cast<int>(bits_of(out[j]) >> 23 & 0xff);
+        const int e = out[j] == 0.0f ? adder.zero_exponent : (field ? field : 1) - 127;
+        largest[j] = e > adder.zero_exponent ? e : adder.zero_exponent;
+      }
+      for (int s = 0; s < kTerms; ++s) {
+        const float x = t.a[r * kPanel + q + s];
+        if (x == 0.0f) continue;
+        const int x_field = static_cast<int>(bits_of(x) >> 23 & 0xff),
+                  x_exponent = (x_field > kLowest ? x_field : kLowest) - 254;
+        const float* b = t.b + (q + s) * kCols;
+        for (int j = 0; j < kCols; ++j) {
+          const int field = static_cast<int>(bits_of(b[j]) >> 23 & 0xff);
+          const int e = b[j] == 0.0f ? adder.zero_exponent : x_exponent + (field > kLowest ? field : kLowest);
+          largest[j] = e > largest[j] ? e : largest[j];
+        }
+      }
+      for (int j = 0; j < kCols; ++j) {
+        scale[j] = double_of(static_cast<std::uint64_t>(1023 + kFractionBits - largest[j]) << 52);
+        inverse[j] = double_of(static_cast<std::uint64_t>(1023 - kFractionBits + largest[j]) << 52);
+        sum[j] = static_cast<double>(static_cast<std::int32_t>(static_cast<double>(out[j]) * scale[j]));
+      }
+      for (int s = 0; s < kTerms; ++s) {
+        const double x = t.a[r * kPanel + q + s];
+        const float* b = t.b + (q + s) * kCols;
+        for (int j = 0; j < kCols; ++j)
+          sum[j] += static_cast<double>(static_cast<std::int32_t>(x * static_cast<double>(b[j]) * scale[j]));
+      }
+      for (int j = 0; j < kCols; ++j) {
+        const double v = sum[j] * inverse[j];
+        const double normal = double_of(bits_of(v) & ~((std::uint64_t{1} << 29) - 1));
+        const double subnormal =
+            static_cast<double>(static_cast<std::int32_t>((v < 0x1p-126 && v > -0x1p-126 ? v : 0.0) * 0x1p149));
+        out[j] = static_cast<float>(v < 0x1p-126 && v > -0x1p-126 ? subnormal * 0x1p-149 : normal);
+      }
+    }
+  }
+}
+
+// --- fast ---
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+
+// Largest exponent field, of product or accumulator, below which the fast form is not used: the scale 2^(F - E) and its
+// inverse stay normal, and products that are subnormal in float32 are truncated to nothing as they must be.
+template <int kFractionBits>
+inline constexpr std::uint32_t kLowestField = kFractionBits + 4;
+
+template <int v>
+SO_ALWAYS_INLINE IntVec exponent_of_byte(IntVec bytes) {
+  return and_int(shift_right<1>(shift_left<24 - 8 * v>(bytes)), broadcast_int(0x7f800000u));
+}
+
+// Returns false, leaving the accumulators alone, where a guard says that the panel needs the wide form.
+template <int kTerms, int kFractionBits, bool kChecked>
+inline bool fast_tile(const Tile& t) {
+  Vec acc[kRows][kTensorVecs];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kTensorVecs; ++v) acc[r][v] = t.first ? zeros() : load(t.acc + r * t.acc_pitch + v * kLanes);
+  const IntVec exponent_mask = broadcast_int(0x7f800000u);
+  const IntVec scale_base = broadcast_int(static_cast<std::uint32_t>(254 + kFractionBits) << 23);
+  const IntVec inverse_base = broadcast_int(254u << 23);
+  const IntVec zero_shift = broadcast_int(t.only_zeros ? 1u << 23 : 0u);
+  IntVec lowest = broadcast_int(0xffffffffu);
+  Vec largest_sum = zeros();
+  const float* a = t.a;
+  const std::uint32_t* a_exponent = t.a_exponent;
+  const float* b = t.b;
+  const std::uint8_t* b_exponent = t.b_exponent;
+  for (Int q = 0; q < t.depth;
+       q += kTerms, a += kTerms, a_exponent += kTerms, b += kTerms * kCols, b_exponent += kTerms * kCols) {
+    if (!t.live[q]) continue;
+    IntVec bytes[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+      bytes[r] = sub_bytes_saturated(broadcast_int(a_exponent[r * kPanel]), load_int(b_exponent));
+#pragma GCC unroll 16
+    for (int s = 1; s < kTerms; ++s) {
+      const IntVec e = load_int(b_exponent + s * kCols);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r)
+        bytes[r] = max_bytes(bytes[r], sub_bytes_saturated(broadcast_int(a_exponent[r * kPanel + s]), e));
+    }
+    IntVec sum[kRows][kTensorVecs];
+    IntVec scale[kRows][kTensorVecs];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const IntVec fields[kTensorVecs] = {exponent_of_byte<0>(bytes[r]), exponent_of_byte<1>(bytes[r]),
+                                          exponent_of_byte<2>(bytes[r]), exponent_of_byte<3>(bytes[r])};
+#pragma GCC unroll 4
+      for (int v = 0; v < kTensorVecs; ++v) {
+        const IntVec e = max_int(fields[v], and_int(bits_of(acc[r][v]), exponent_mask));
+        if (kChecked) lowest = min_unsigned(lowest, sub_int(e, zero_shift));
+        scale[r][v] = sub_int(scale_base, e);
+        sum[r][v] = truncated(mul(acc[r][v], float_of(scale[r][v])));
+      }
+    }
+    // Not unrolled: gcc would put the additions off to the end and spill every converted product.
+#pragma GCC unroll 1
+    for (int s = 0; s < kTerms; ++s) {
+      Vec x[kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) x[r] = broadcast(a[r * kPanel + s]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kTensorVecs; ++v) {
+        const Vec y = load(b + s * kCols + v * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r)
+          sum[r][v] = add_int(sum[r][v], truncated(mul(mul(x[r], y), float_of(scale[r][v]))));
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < kTensorVecs; ++v) {
+        const Vec f = float_toward_zero(sum[r][v]);
+        if (kTerms > 8) largest_sum = larger_magnitude(largest_sum, f);
+        acc[r][v] = mul(f, float_of(sub_int(inverse_base, scale[r][v])));
+      }
+  }
+  if (kChecked && any_unsigned_at_most(lowest, (kLowestField<kFractionBits> - (t.only_zeros ? 1 : 0)) << 23))
+    return false;
+  // 17 aligned terms are below 16 * 2^27 + 2^26: an int32 sum that wraps comes out beyond -2^31 + 2^26 in magnitude.
+  if (kTerms > 8 && any_not_below(largest_sum, 0x1.fp30f)) return false;
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kTensorVecs; ++v)
+      store(t.acc + r * t.acc_pitch + v * kLanes, add(acc[r][v], zeros()));  // -0 to +0
+  return true;
+}
+#else
+template <int kFractionBits>
+inline constexpr std::uint32_t kLowestField = 0;
+template <int kTerms, int kFractionBits, bool kChecked>
+inline bool fast_tile(const Tile&) {
+  return false;
+}
+#endif
+
+enum class Form { kUnchecked, kChecked, kWide, kScalar };
+
+// lowest, highest: over every factor seen in this chain so far, so that the accumulators are bounded too.
+template <int kFractionBits>
+inline Form form_for(const ExponentRange& a, const ExponentRange& b, std::int64_t k) {
+  if (a.high == 0 || b.high == 0) return Form::kUnchecked;  // nothing but zeros
+  int log2_k = 0;
+  while ((std::int64_t{1} << log2_k) < k) ++log2_k;
+  constexpr int kLargestField = 250;  // of a sum: float32 overflows beyond 254
+  if (a.high + b.high - 127 + log2_k + 3 >= kLargestField) return Form::kScalar;
+  if (!kIntVecs) return Form::kWide;
+  return a.low + b.low - 127 >= 2 * kFractionBits + 6 ? Form::kUnchecked : Form::kChecked;
+}
+
+}  // namespace dot_tile
+SO_ISA_END
