@@ -1,6 +1,9 @@
 # One adapter file a family, all listed. A file that is not there yet is left out.
 set(ORACLE_ATEN_SOURCES
   adapter.cpp
+  attention.cpp
+  attention_flash.cpp
+  attention_mem.cpp
   autocast.cpp
   composites.cpp
   copy.cpp
@@ -18,7 +21,6 @@ set(ORACLE_ATEN_SOURCES
   races.cpp
   random.cpp
   reduce.cpp
-  sdpa.cpp
   softmax.cpp
   stubs.cpp
   transfer.cpp
