@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 DEFAULT_CARD = "h100-sxm"
+PINNED = "pinned"  # as a plan table: every matrix product is a single pass
 
 _plans: dict[int, str | os.PathLike[str] | None] = {}  # what set_card was given, by index
 
@@ -43,12 +45,13 @@ def get_card(index: int = -1) -> Card:
 def set_card(name: str, plans: str | os.PathLike[str] | None = None, index: int = 0) -> None:
     """Make ``oracle:<index>`` the card ``name``. Indices are filled in order; another index adds another card.
 
-    ``plans`` is the path of a plan table of that card (docs/plan-table.md); without one, the table that comes with
-    step-oracle, where there is one. Tensors stay where they are: the next kernel computes as the new card does.
+    ``plans`` is the path of a plan table of that card (docs/plan-table.md), or "pinned": every matrix product is a
+    single pass, because the program forces it; without one, the table that comes with step-oracle, where there is one.
+    Tensors stay where they are: the next kernel computes as the new card does.
     """
     from . import device
 
-    text = pathlib.Path(plans).read_text() if plans is not None else shipped_plans(name)
+    text = plan_text(plans, name) if plans is not None else shipped_plans(name)
     extension = device.extension()
     if text is not None and (card_of_table := extension.plan_table(text)["card"]) != name:
         raise ValueError(f"{plans} is a plan table of {card_of_table}, not of {name}; give a table of this card")
@@ -60,10 +63,23 @@ def set_card(name: str, plans: str | os.PathLike[str] | None = None, index: int 
     _plans[index] = plans
 
 
+PLAN_FOLDER = pathlib.Path(__file__).parent / "data" / "plans"
+
+
 def shipped_plans(name: str) -> str | None:
     """The text of the plan table that comes with step-oracle for a card."""
-    path = pathlib.Path(__file__).parent / "data" / "plans" / f"{name}.json"
+    path = PLAN_FOLDER / f"{name}.json"
     return path.read_text() if path.exists() else None
+
+
+def plan_text(plans: str | os.PathLike[str], card: str) -> str:
+    """The text of a plan table: of a file's, or of the pinned one, which has no rows."""
+    if plans == PINNED:
+        table = {"format": "step-oracle plan table 1", "card": card, "library": "any",
+                 "source": "the program forces the single pass (docs/plan-table.md, The pinned arm)",
+                 "otherwise": "pinned", "rows": []}
+        return json.dumps(table)
+    return pathlib.Path(plans).read_text()
 
 
 @contextlib.contextmanager

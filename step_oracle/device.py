@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from .cards import DEFAULT_CARD
+from .cards import DEFAULT_CARD, PLAN_FOLDER
 
 _extension: ModuleType | None = None
 _loaded = False  # the device is registered and has a card
@@ -38,7 +38,9 @@ def extension() -> ModuleType:
             )
         register_name()
         _extension = importlib.import_module("step_oracle._oracle")
+        _extension.set_plan_folder(str(PLAN_FOLDER))
         atexit.register(_extension.stop_autograd)
+        atexit.register(_say_what_was_assumed)
     return _extension
 
 
@@ -82,6 +84,14 @@ def ensure_loaded(first_card: str | None = None) -> None:
     _loaded = True
     if _seed is not None:
         manual_seed_all(_seed)
+
+
+def _say_what_was_assumed() -> None:
+    """Once a process, at its end: how many matrix products had no plan. Tests and commands have their own reports."""
+    from .plans import assumed_notice, notice_is_wanted
+
+    if notice_is_wanted() and (notice := assumed_notice(extension().plan_tally())):
+        print(f"step-oracle: {notice}", file=sys.stderr)
 
 
 def _lazy_init() -> None:

@@ -5,13 +5,45 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .cards import shipped_plans
+from .cards import plan_text, shipped_plans
 from .trace import Record, Trace
+
+_quiet = False
+
+
+def quiet() -> None:
+    """No word at the end of the process about matrix products whose plan was assumed."""
+    global _quiet
+    _quiet = True
+
+
+def notice_is_wanted() -> bool:
+    return not _quiet and os.environ.get("STEP_ORACLE_ASSUMED") != "quiet" and "pytest" not in sys.modules
+
+
+def assumed() -> dict[str, Any]:
+    """Matrix products of this process on the device "oracle": ``products``, ``assumed`` (those without a plan, computed
+    in a single pass), ``kinds`` (of the assumed ones, in words)."""
+    from . import device
+
+    tally: dict[str, Any] = device.extension().plan_tally()
+    return tally
+
+
+def assumed_notice(tally: dict[str, Any]) -> str:
+    """One sentence on what assumed() counted; empty where nothing was assumed."""
+    if not tally["assumed"]:
+        return ""
+    kinds = f"{len(tally['kinds'])} kind{'s' if len(tally['kinds']) > 1 else ''}"
+    return (f"{tally['assumed']} of {tally['products']} matrix products ({kinds}) had no plan "
+            "and were computed in a single pass: assumed. Give the card a plan table (docs/plan-table.md), "
+            "plans=\"pinned\" where the program forces the single pass, or STEP_ORACLE_ASSUMED=quiet to silence this")
 
 
 def show(card: str, plans: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -21,7 +53,7 @@ def show(card: str, plans: str | os.PathLike[str] | None = None) -> dict[str, An
     """
     from . import device
 
-    text = pathlib.Path(plans).read_text() if plans is not None else shipped_plans(card)
+    text = plan_text(plans, card) if plans is not None else shipped_plans(card)
     if text is None:
         return {"card": card, "library": None, "rows": []}
     table: dict[str, Any] = device.extension().plan_table(text)

@@ -57,6 +57,9 @@ class ReplayReport:
     carried: list[dict[str, Any]]
     declared_inputs: int  # initial storages and generator states, read because the program declares them
     reads_from_recording: int  # everything else that was read: 0 end to end unless something was carried
+    products: dict[str, Any]  # matrix products: products, assumed (took the class default), kinds (of those)
+    fitted: list[dict[str, Any]]  # plans found by digest (fit_plans=True): index, product, plan, tried
+    plan_table: str  # a plan table with them, "" where there are none
     outputs: int  # digests compared
     seconds: float
     final: dict[str, torch.Tensor] = field(repr=False)  # parameters, optimizer tensors, loss: by name, on `oracle`
@@ -72,16 +75,22 @@ def replay(
     trace: str | os.PathLike[str] | Any,
     mode: str = "op-local",
     card: str | None = None,
+    plans: str | os.PathLike[str] | None = None,
+    fit_plans: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ReplayReport:
     """Run a trace's ops on the virtual card and compare every output with its recorded digest.
 
     ``trace``: a path or what ``step_oracle.load`` returned. ``mode``: "op-local" gives every op the recorded inputs,
     "end-to-end" its own. ``card``: another card than the trace's. ``progress(done, total)`` is called now and then.
+    ``plans``: the path of a plan table, or "pinned": every product is a single pass, because the program forced it;
+    without it, the card's table. ``fit_plans``: where a matrix product has other bytes, the known plans are tried until
+    one gives the recorded digest; it then holds for all products of the kind.
     Raises ValueError for a trace that is not complete or not a trace, NotImplementedError for one that was recorded on
     the CPU or does not keep the bytes a replay starts from.
     """
     from . import _record, device
+    from .cards import plan_text
 
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}; give one of {', '.join(map(repr, MODES))}")
@@ -89,7 +98,8 @@ def replay(
         raise ValueError("a recording is running in this process, and would record the replay: end its block first")
     path = os.fspath(getattr(trace, "path", trace))
     device.ensure_loaded(first_card=card or "h100-sxm")
-    row = device.extension().replay(path, mode, card or "", progress)
+    text = None if plans is None else plan_text(plans, card or device.extension().card_of_trace(path))
+    row = device.extension().replay(path, mode, card or "", text or "", fit_plans, progress)
     row["divergence"] = None if row["divergence"] is None else Divergence(**row["divergence"])
     row["mismatches"] = [Divergence(**d) for d in row["mismatches"]]
     return ReplayReport(**row)

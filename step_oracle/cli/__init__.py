@@ -27,9 +27,11 @@ def parser() -> Parser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    from step_oracle import StepOracleError
+    from step_oracle import StepOracleError, plans
 
     args = parser().parse_args(argv)
+    if args.command != "record":  # a live run; the reports of the others say what was assumed
+        plans.quiet()
     try:
         code: int = args.run(args)
         sys.stdout.flush()

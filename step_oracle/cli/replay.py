@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 from .command import DIFFERENT, SAME, add_command, print_json
@@ -18,6 +19,10 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--mode", choices=["op-local", "end-to-end"], default="op-local",
                         help="op-local (default): every op gets the recorded inputs; end-to-end: its own")
     parser.add_argument("--card", metavar="NAME", help="another card than the trace's (see: step-oracle cards)")
+    parser.add_argument("--plans", metavar="FILE", help="a plan table of the card, or: pinned (docs/plan-table.md)")
+    parser.add_argument("--fit-plans", action="store_true",
+                        help="search for the plan of a matrix product whose bytes are not the recorded ones")
+    parser.add_argument("--save-plans", metavar="FILE", help="write what --fit-plans found as a plan table")
     parser.add_argument("--all", action="store_true", help="print every mismatch, not only the first")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -28,7 +33,10 @@ def run(args: argparse.Namespace) -> int:
     from .progress import progress_bar
 
     with progress_bar("replay", quiet=args.quiet or args.json) as advance:
-        report = step_oracle.replay(args.trace, mode=args.mode, card=args.card, progress=advance)
+        report = step_oracle.replay(args.trace, mode=args.mode, card=args.card, plans=args.plans,
+                                    fit_plans=args.fit_plans, progress=advance)
+    if args.save_plans and report.plan_table:
+        pathlib.Path(args.save_plans).write_text(report.plan_table)
     if args.json:
         print_json(report.to_json())
     else:
@@ -37,11 +45,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def describe(report: ReplayReport, everything: bool = False) -> None:
+    from step_oracle.plans import assumed_notice
+
     c = report.counts
     print(f"replay ({report.mode}) on {report.card}: {c['match']} match, {c['mismatch']} mismatch, "
           f"{c['unmodelled']} unmodelled, {c['carried']} carried; {report.outputs} outputs compared in "
           f"{report.seconds:.1f} s")
     print(f"read from the recording: {report.declared_inputs} declared inputs, {report.reads_from_recording} others")
+    if notice := assumed_notice(report.products):
+        print(f"plans: {notice}")
+    for f in report.fitted:
+        print(f"plan of {f['product']}: {f['plan']} (op {f['index']}, candidate {f['tried']})")
     if report.divergence:
         print(f"first divergence: {report.divergence}")
     for d in report.mismatches[1:] if everything else []:

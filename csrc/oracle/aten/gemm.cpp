@@ -63,8 +63,6 @@ struct Addend {
 
 // The plan that the card's table has for this product; the class default, one pass, where it has none.
 gemm::Plan plan_of(plan::Op op, const at::Tensor& a, const at::Tensor& b, plan::EpilogueKind epilogue) {
-  const auto table = plan::active(a.device().index());
-  if (!table || table->card != card_of(a).name) return {};  // the card may have been changed since
   const NumericSwitches switches = numeric_switches();
   plan::Key key;
   key.op = op, key.dtype = dtype_of(a, "mm"), key.epilogue = epilogue;
@@ -72,8 +70,7 @@ gemm::Plan plan_of(plan::Op op, const at::Tensor& a, const at::Tensor& b, plan::
   if (key.dtype == DType::kBF16) key.reduced_precision = switches.allow_bf16_reduced_precision;
   if (key.dtype == DType::kF16) key.reduced_precision = switches.allow_fp16_reduced_precision;
   key.m = a.size(-2), key.n = b.size(-1), key.k = a.size(-1), key.batch = a.dim() == 3 ? a.size(0) : 1;
-  const plan::Row* row = table->find(key);
-  return row ? row->plan : gemm::Plan{};
+  return plan::choose(a.device().index(), card_of(a).name, key);
 }
 
 void multiply_f32(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const Addend& add,

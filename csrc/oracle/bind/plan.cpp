@@ -108,11 +108,22 @@ py::dict fit_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
 
 }  // namespace
 
+py::dict as_dict(const plan::Tally& tally) {
+  py::list kinds;
+  for (const auto& [key, count] : tally.kinds) kinds.append(py::str(plan::describe(key)));
+  py::dict out;
+  out["products"] = tally.products, out["assumed"] = tally.assumed, out["kinds"] = kinds;
+  return out;
+}
+
 void bind_plan(py::module_& m) {
   m.def("fit_plan", &fit_plan, py::arg("a"), py::arg("b"), py::arg("out"), py::arg("bias"), py::arg("card"),
         py::arg("progress"));
   m.def("set_plans", &set_plans, py::arg("index"), py::arg("json"));
   m.def("clear_plans", [](int index) { plan::set_active(index, nullptr); }, py::arg("index"));
+  m.def("set_plan_folder", &plan::set_folder, py::arg("path"));
+  m.def("plan_tally", [] { return as_dict(plan::tally()); });
+  m.def("clear_plan_tally", &plan::clear_tally);
   m.def("plan_table", [](const std::string& json) { return as_dict(plan::parse(json)); }, py::arg("json"));
   m.def("format_plan_table", [](const std::string& json) { return plan::write(plan::parse(json)); }, py::arg("json"));
 }

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/oracle/bind/plan.h"
 #include "csrc/oracle/bind/program.h"
 #include "csrc/oracle/program/replay.h"
 
@@ -39,10 +40,26 @@ py::list as_list(const std::vector<program::OpNote>& notes) {
   return out;
 }
 
-py::dict replay(const std::string& path, const std::string& mode, const std::string& card, const py::object& progress) {
+py::list as_list(const std::vector<program::FittedPlan>& found) {
+  py::list out;
+  for (const auto& f : found) {
+    py::dict row;
+    row["index"] = f.index;
+    row["product"] = plan::describe(f.key);
+    row["plan"] = plan::describe(f.plan);
+    row["tried"] = f.tried;
+    out.append(row);
+  }
+  return out;
+}
+
+py::dict replay(const std::string& path, const std::string& mode, const std::string& card, const std::string& plans,
+                bool fit_plans, const py::object& progress) {
   program::Options options;
   options.mode = mode == "end-to-end" ? program::Mode::kEndToEnd : program::Mode::kOpLocal;
   options.card = card;
+  options.plans = plans;
+  options.fit_plans = fit_plans;
   options.progress = [&](std::size_t done, std::size_t total) {
     py::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();  // Ctrl-C
@@ -71,6 +88,9 @@ py::dict replay(const std::string& path, const std::string& mode, const std::str
   out["carried"] = as_list(report.carried);
   out["declared_inputs"] = report.reads.declared;
   out["reads_from_recording"] = report.reads.inputs + report.reads.carried;
+  out["products"] = step_oracle::as_dict(report.products);
+  out["fitted"] = as_list(report.fitted);
+  out["plan_table"] = report.plan_table;
   out["outputs"] = report.outputs;
   out["seconds"] = report.seconds;
   out["final"] = state;
@@ -80,7 +100,10 @@ py::dict replay(const std::string& path, const std::string& mode, const std::str
 }  // namespace
 
 void bind_program(py::module_& m) {
-  m.def("replay", &replay, py::arg("path"), py::arg("mode"), py::arg("card"), py::arg("progress"));
+  m.def("card_of_trace", [](const std::string& path) { return program::card_of_trace(*Trace::open(path)); },
+        py::arg("path"));
+  m.def("replay", &replay, py::arg("path"), py::arg("mode"), py::arg("card"), py::arg("plans"),
+        py::arg("fit_plans"), py::arg("progress"));
 }
 
 }  // namespace step_oracle

@@ -147,6 +147,10 @@ Table parse(std::string_view text) {
   table.card = card_by_name(o.text("card")).name;
   table.library = o.text("library");
   table.source = o.text("source");
+  const std::string otherwise = o.find("otherwise") ? o.text("otherwise") : "assumed";
+  if (otherwise != "assumed" && otherwise != "pinned")
+    o.fail(fmt::format("has 'otherwise': \"{}\"; give assumed or pinned", otherwise));
+  table.pinned = otherwise == "pinned";
   const Json& rows = o.require("rows");
   if (!rows.is_array()) o.fail(fmt::format("has 'rows' of type {}; give an array", rows.type_name()));
   o.no_other_fields();
@@ -209,8 +213,9 @@ std::string write(const Table& table) {
     rows += o.dump();
   }
   return fmt::format(
-      "{{\n \"format\": {},\n \"card\": {},\n \"library\": {},\n \"source\": {},\n \"rows\": [{}\n ]\n}}\n",
-      Json(kFormat).dump(), Json(table.card).dump(), Json(table.library).dump(), Json(table.source).dump(), rows);
+      "{{\n \"format\": {},\n \"card\": {},\n \"library\": {},\n \"source\": {},\n{} \"rows\": [{}\n ]\n}}\n",
+      Json(kFormat).dump(), Json(table.card).dump(), Json(table.library).dump(), Json(table.source).dump(),
+      table.pinned ? " \"otherwise\": \"pinned\",\n" : "", rows);
 }
 
 }  // namespace step_oracle::plan

@@ -35,6 +35,7 @@ struct Table {
   std::string card;     // a name of card.h
   std::string library;  // the cuBLASLt that takes these plans, as its version is written
   std::string source;   // of rows that name none of their own
+  bool pinned = false;  // what has no row is known to be a single pass, not assumed: the program's owner forced it
   std::map<Key, Row> rows;
   // Null where the table has no row: the class default is assumed then.
   const Row* find(const Key& key) const;

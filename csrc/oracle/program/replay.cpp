@@ -88,7 +88,7 @@ std::string hex(const std::vector<std::uint8_t>& bytes) {
 
 class Runner {
  public:
-  Runner(const Trace& trace, const Options& options) : trace_(trace), options_(options), store_(trace) {
+  Runner(const Trace& trace, const Options& options) : trace_(trace), options_(options), store_(trace), search_(trace) {
     for (const auto& n : trace.names_end)
       if (n.tensor && n.tensor->storage) kept_.insert(n.tensor->storage);
   }
@@ -100,6 +100,8 @@ class Runner {
     report_.mode = options_.mode;
     report_.card = options_.card.empty() ? card_of_trace(trace_) : card_by_name(options_.card).name;
     const CardScope cards(trace_, options_.card.empty() ? "" : report_.card);
+    const PlanScope plans(options_.plans, report_.card);
+    const plan::TallyScope products;
     const SwitchScope switches(trace_.environment.switches);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -114,6 +116,14 @@ class Runner {
       throw Error(ErrorKind::kBadInput, fmt::format("{}: no op of it has a result to compare", trace_.path));
     finish();
     report_.reads = store_.reads;
+    report_.products = products.tally();
+    report_.fitted = search_.found();
+    for (const FittedPlan& f : report_.fitted)
+      if (const auto it = report_.products.kinds.find(f.key); it != report_.products.kinds.end()) {
+        report_.products.assumed -= it->second;  // it ran on the default first; its digest has decided since
+        report_.products.kinds.erase(it);
+      }
+    report_.plan_table = search_.table();
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return std::move(report_);
   }
@@ -123,6 +133,7 @@ class Runner {
 
   void step(const rec::OpT& op) {
     mismatch_ = computed_ = false;
+    plans_tried_ = 0;
     uncompared_.clear();
     std::string reason;
     Outcome outcome;
@@ -237,7 +248,7 @@ class Runner {
           [](const std::string& d) { return device::default_generator(mapped_device(d).index()); }};
       for (std::size_t i = 0; i < op.args.size(); ++i)
         stack.push_back(to_ivalue(*op.args[i], schema.arguments()[i].type(), resolver));
-      handle->callBoxed(stack);
+      call(*handle, op, stack);
       check_results(op, stack, handle->hasTag(at::Tag::inplace_view));
       check_generators(op);
     } catch (const c10::NotImplementedError& e) {
@@ -255,6 +266,16 @@ class Runner {
     if (mismatch_ || uncompared_.empty()) return mismatch_ ? Outcome::kMismatch : Outcome::kMatch;
     reason = uncompared_;
     return Outcome::kUnmodelled;
+  }
+
+  void call(const c10::OperatorHandle& handle, const rec::OpT& op, torch::jit::Stack& stack) {
+    if (!options_.fit_plans) return handle.callBoxed(stack);
+    const torch::jit::Stack args = stack;
+    plan::take_asked();
+    handle.callBoxed(stack);
+    plans_tried_ = search_.refine(handle, args, stack, op, index_, [&] {
+      if (options_.progress) options_.progress(index_, trace_.ops.size());
+    });
   }
 
   at::Tensor tensor_at(const rec::OpT& op, std::size_t i) {
@@ -382,6 +403,7 @@ class Runner {
     d.actual = own.hex();
     if (trace_.has_blob(t.after)) compare_elements(trace_.blob(t.after), actual, d);
     d.cause = likely_cause(d.op, d);
+    if (plans_tried_) d.cause += fmt::format(": none of {} plans gives these bytes", plans_tried_);
     note(std::move(d));
     store_.set_doubtful(Store::key(t), true);
   }
@@ -498,9 +520,11 @@ class Runner {
   const Trace& trace_;
   const Options& options_;
   Store store_;
+  PlanSearch search_;
   Report report_;
   std::size_t index_ = 0;
   bool mismatch_ = false, computed_ = false;     // of the op at index_
+  int plans_tried_ = 0;                          // of the op at index_: without a match
   std::string uncompared_;                       // of the op at index_: why a result of it was not compared
   std::vector<at::Tensor> tensors_;             // of the op at index_
   std::map<Store::Key, std::uint64_t> unknown_;  // storages whose bytes are not known -> the op that did not make them

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/oracle/program/plans.h"
 #include "csrc/oracle/program/store.h"
 #include "csrc/record/trace/reader.h"
 
@@ -47,6 +48,8 @@ struct OpNote {
 struct Options {
   Mode mode = Mode::kOpLocal;
   std::string card;                                             // empty: the trace's
+  std::string plans;       // the text of a plan table; empty: the card's
+  bool fit_plans = false;  // search for the plan of a product whose bytes are not the recorded ones
   std::function<void(std::size_t done, std::size_t total)> progress;  // called now and then; may throw to stop
 };
 
@@ -58,6 +61,9 @@ struct Report {
   std::vector<Divergence> mismatches;    // the first mismatch of each op, at most 1000
   std::vector<OpNote> unmodelled, carried;
   Reads reads;
+  plan::Tally products;                  // matrix products, and which of them took the class default
+  std::vector<FittedPlan> fitted;        // plans that were found by digest
+  std::string plan_table;                // with them; empty where there are none
   std::uint64_t outputs = 0;             // digests compared
   std::map<std::string, at::Tensor> final_state;  // by name, on the virtual card
   double seconds = 0;
