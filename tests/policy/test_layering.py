@@ -20,9 +20,10 @@ ALLOWED = {
     "oracle/aten": {"kernels", "oracle/device", "oracle/plan", "oracle/ops"},
     "oracle/ops": set(),
     "oracle/program": {"kernels", "record/trace", "oracle/device", "oracle/plan", "oracle/aten", "oracle/ops"},
+    "oracle/walk": {"kernels", "record/trace", "oracle/device", "oracle/program"},
     "oracle/collective": {"kernels", "oracle/device", "oracle/plan"},
     "oracle/bind": {"kernels", "record/trace", "oracle/device", "oracle/plan", "oracle/aten", "oracle/program",
-                    "oracle/collective", "oracle/ops"},
+                    "oracle/walk", "oracle/collective", "oracle/ops"},
 }
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2|pybind11|Python\.h)")
 TORCH_FREE = {"kernels", "record/trace", "oracle/plan"}

@@ -39,6 +39,12 @@ void set_default_dtype(const std::string& name) {
 
 }  // namespace
 
+std::vector<std::string> switch_names() {
+  std::vector<std::string> out{"default_dtype"};
+  for (const Switch& s : kSwitches) out.emplace_back(s.key);
+  return out;
+}
+
 SwitchScope::SwitchScope(const std::vector<std::unique_ptr<rec::FieldT>>& switches)
     : default_dtype_(c10::get_default_dtype()) {
   at::Context& context = at::globalContext();

@@ -3,6 +3,7 @@
 #include <c10/util/typeid.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,9 @@ class Context;
 }
 
 namespace step_oracle::program {
+
+// The keys of a trace's header that choose bytes.
+std::vector<std::string> switch_names();
 
 class SwitchScope {
  public:
