@@ -9,7 +9,7 @@ import traceback
 
 from .command import REFUSED, Parser, Refused, one_line
 
-COMMANDS = ("demo", "doctor", "cards", "record", "replay", "diff", "trace", "plan")  # in the order of --help
+COMMANDS = ("demo", "doctor", "cards", "record", "replay", "diff", "trace", "plan", "recipe")  # in the order of --help
 
 
 def parser() -> Parser:

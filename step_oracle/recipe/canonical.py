@@ -53,8 +53,9 @@ def parse(text: str | bytes, what: str = "the recipe") -> Any:
         if isinstance(text, bytes):
             text = text.decode("ascii")
         text = text.removesuffix("\n")
-        value = json.loads(text, object_pairs_hook=_pairs, parse_float=_number, parse_int=_integer,
-                           parse_constant=_no_constant)
+        value = json.loads(
+            text, object_pairs_hook=_pairs, parse_float=_number, parse_int=_integer, parse_constant=_no_constant
+        )
     except Malformed as error:
         raise Malformed(f"{what}: {error}") from None
     except UnicodeDecodeError:
@@ -64,8 +65,10 @@ def parse(text: str | bytes, what: str = "the recipe") -> Any:
     except ValueError as error:
         raise Malformed(f"{what} is not JSON: {error}") from None
     if dump(value) != text:
-        raise Malformed(f"{what} is not in its canonical form (sorted keys, no spaces, shortest numbers): write it with "
-                        "`step-oracle recipe write`")
+        raise Malformed(
+            f"{what} is not in its canonical form (sorted keys, no spaces, shortest numbers): write it with "
+            "`step-oracle recipe write`"
+        )
     return value
 
 

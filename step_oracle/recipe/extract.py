@@ -121,15 +121,15 @@ def span(place: list[Any]) -> int:
 
 def place_of(t: Record) -> list[Any]:
     place = [device_of(t.device), t.dtype, t.shape]
-    if t.strides != dense(t.shape) and not (0 in t.shape):
+    if t.strides != dense(t.shape) and 0 not in t.shape:
         place.append(t.strides)
     return place
 
 
 class Extractor:
-    """``batches``: digest of a batch tensor -> its name. ``kept``: other traces whose blobs may be read."""
+    """``batches``: digest of a batch tensor -> its name and shape. ``kept``: other traces whose blobs may be read."""
 
-    def __init__(self, trace: Trace, batches: dict[str, str], kept: Iterable[Trace] = ()) -> None:
+    def __init__(self, trace: Trace, batches: dict[str, tuple[str, list[int]]], kept: Iterable[Trace] = ()) -> None:
         if not trace.complete:
             raise NotAProgram(f"{trace.path} is not complete: {trace.reason}")
         self.trace, self.batches, self.kept = trace, batches, [trace, *kept]
@@ -152,8 +152,14 @@ class Extractor:
         live, bound, needed = self._live(set(roots))
         self._slots(start, needed, bound, live)
         ops = [self._op(self.ops[i], i) for i in sorted(live)]
-        draft = Draft(self.globals, ops, {n: self._use(t, end=True) for n, t in sorted(end.items())},
-                      self._use(losses[-1].tensor, end=True) if loss else None, self.numbers, self.where)
+        draft = Draft(
+            self.globals,
+            ops,
+            {n: self._use(t, end=True) for n, t in sorted(end.items())},
+            self._use(losses[-1].tensor, end=True) if loss else None,
+            self.numbers,
+            self.where,
+        )
         draft.state_digests = {n: t.after for n, t in end.items()}
         draft.start_digests = {n: t.before for n, t in start.items() if t.before}
         draws = [g for i in sorted(live) for g in self.ops[i].generators if device_of(g.device) == "card"]
@@ -165,7 +171,7 @@ class Extractor:
 
     def _live(self, needed: set[Key]) -> tuple[set[int], dict[Key, str], set[Key]]:
         live: set[int] = set()
-        bound: dict[Key, str] = {}  # storages that hold a batch
+        bound: dict[Key, str] = {}  # storages that hold a batch -> its digest
         for i in reversed(range(len(self.ops))):
             op = self.ops[i]
             made = [t for t in op.tensors if t.storage and t.created and self.first.get(key_of(t)) == i]
@@ -177,11 +183,13 @@ class Extractor:
             batch = [t for t in made if t.after in self.batches and key_of(t) in needed]
             if batch and len(written) == 1 and batch[0].strides == dense(batch[0].shape):
                 needed.discard(key_of(batch[0]))
-                bound[key_of(batch[0])] = self.batches[batch[0].after]
+                bound[key_of(batch[0])] = batch[0].after
                 continue
             if any(device_of(g.device) == "host" for g in op.generators):
-                raise NotAProgram(f"op {i} ({op.op}) draws from the host's generator, and the state depends on it: only the "
-                                  "batch of the recipe's sampler may")
+                raise NotAProgram(
+                    f"op {i} ({op.op}) draws from the host's generator, and the state depends on it: only the "
+                    "batch of the recipe's sampler may"
+                )
             live.add(i)
             needed |= {key_of(t) for t in op.tensors if t.storage}
         return live, bound, needed
@@ -213,17 +221,19 @@ class Extractor:
         rest = [k for k in entered if k not in by_storage]
         for k in rest:
             if self.storages[k].initial in self.batches:
-                bound[k] = self.batches[self.storages[k].initial]
+                bound[k] = self.storages[k].initial
         uses: dict[Key, tuple[Record, str]] = {}
         for i in sorted(live):
             for t in self.ops[i].tensors:
                 if t.storage:
                     uses.setdefault(key_of(t), (t, self.ops[i].phase))
-        for name, k in sorted((name, k) for k, name in bound.items()):
+        for name, shape, k in sorted((*self.batches[digest], k) for k, digest in bound.items()):
             if k in uses:
-                self._global(k, Slot("batch", name, place_of(uses[k][0])))
-        for k in sorted((k for k in rest if k not in bound and k in uses), key=lambda k: min(
-                i for i in live if any(key_of(t) == k for t in self.ops[i].tensors))):
+                self._global(k, Slot("batch", name, [device_of(uses[k][0].device), "int64", shape]))
+        for k in sorted(
+            (k for k in rest if k not in bound and k in uses),
+            key=lambda k: min(i for i in live if any(key_of(t) == k for t in self.ops[i].tensors)),
+        ):
             self._global(k, self._constant(k, *uses[k]))
 
     def _global(self, k: Key, slot: Slot) -> None:
@@ -236,15 +246,23 @@ class Extractor:
         s = self.storages[k]
         op = next(i for i, op in enumerate(self.ops) if any(key_of(x) == k for x in op.tensors))
         if s.initial is None:
-            raise NotAProgram(f"op {op} ({self.ops[op].op}) reads a storage of {s.nbytes} bytes that has no name and no digest")
+            raise NotAProgram(
+                f"op {op} ({self.ops[op].op}) reads a storage of {s.nbytes} bytes that has no name and no digest"
+            )
         if s.nbytes > MOST_CONSTANT:
-            raise NotAProgram(f"op {op} ({self.ops[op].op}) reads {s.nbytes} bytes that are neither state nor the sampler's "
-                              "batch: make them inside the step, or a buffer of the model")
-        place = place_of(t) if not t.offset and span(place_of(t)) == s.nbytes else [device_of(t.device), "uint8", [s.nbytes]]
+            raise NotAProgram(
+                f"op {op} ({self.ops[op].op}) reads {s.nbytes} bytes that are neither state nor the sampler's "
+                "batch: make them inside the step, or a buffer of the model"
+            )
+        place = (
+            place_of(t)
+            if not t.offset and span(place_of(t)) == s.nbytes
+            else [device_of(t.device), "uint8", [s.nbytes]]
+        )
         raw = next((t.blob(s.initial) for t in self.kept if t.has_blob(s.initial)), None)
         return Slot("bytes", "", place, s.initial, raw, phase)
 
-    # --- ops ------------------------------------------------------------------------------------------------------------
+    # --- ops --------------------------------------------------------------------------------------------------------
 
     def _use(self, t: Record, end: bool = False) -> Any:
         k = key_of(t)
@@ -295,9 +313,11 @@ class Extractor:
 
     def _op(self, op: Record, i: int) -> list[Any]:
         name, overload = split_name(op.op)
-        args = [self._value(v, kind, op, f"op {i} ({op.op}), argument '{a}'")
-                for v, (a, kind) in zip(op.args, self._arguments(op), strict=True)]
-        results = []
+        args = [
+            self._value(v, kind, op, f"op {i} ({op.op}), argument '{a}'")
+            for v, (a, kind) in zip(op.args, self._arguments(op), strict=True)
+        ]
+        results: list[list[Any] | None] = []
         for v in flat(op.returns):
             t = op.tensors[v["tensor"]] if isinstance(v, dict) and v.get("tensor", -1) >= 0 else None
             if t is None and not (v is None or isinstance(v, dict)):
@@ -327,7 +347,7 @@ def flat(values: list[Any]) -> Iterable[Any]:
             yield v
 
 
-# --- from drafts to one program -----------------------------------------------------------------------------------------
+# --- from drafts to one program -------------------------------------------------------------------------------------
 
 
 def program(drafts: list[Draft], terms: list[dict[str, float]]) -> dict[str, Any]:
@@ -342,12 +362,19 @@ def program(drafts: list[Draft], terms: list[dict[str, float]]) -> dict[str, Any
         elif same:
             chosen.append(first.value)
         else:
-            raise NotAProgram(f"{drafts[0].where[n]} changes from step to step ({', '.join(map(repr, values))}), and no term of "
-                              "the optimizer or the learning rate computes it")
+            raise NotAProgram(
+                f"{drafts[0].where[n]} changes from step to step ({', '.join(map(repr, values))}), and no term of "
+                "the optimizer or the learning rate computes it"
+            )
     numbers = {id(x): chosen[i] for i, x in enumerate(drafts[0].numbers)}
     slots = [_slot([d.slots[i] for d in drafts], terms) for i in range(len(drafts[0].slots))]
-    return {"format": FORMAT, "slots": slots, "ops": _filled(drafts[0].ops, numbers), "state": drafts[0].state,
-            "loss": drafts[0].loss}
+    return {
+        "format": FORMAT,
+        "slots": slots,
+        "ops": _filled(drafts[0].ops, numbers),
+        "state": drafts[0].state,
+        "loss": drafts[0].loss,
+    }
 
 
 def _filled(value: Any, numbers: dict[int, Any]) -> Any:
@@ -379,13 +406,19 @@ def _slot(slots: list[Slot], terms: list[dict[str, float]]) -> dict[str, Any]:
     if s.place == ["host", "float64", []] and (s.phase == "optimizer" or not same):
         digest = device.extension().digest
         for key in terms[0] if terms else ():
-            if all(digest(torch.tensor(t[key], dtype=torch.float64)) == x.digest for t, x in zip(terms, slots, strict=True)):
+            if all(
+                digest(torch.tensor(t[key], dtype=torch.float64)) == x.digest for t, x in zip(terms, slots, strict=True)
+            ):
                 return {"term": key, "is": s.place}
     if not same:
-        raise NotAProgram(f"a tensor {s.place[1]}{s.place[2]} that the steps read and that is neither state nor the sampler's "
-                          "batch changes from step to step")
+        raise NotAProgram(
+            f"a tensor {s.place[1]}{s.place[2]} that the steps read and that is neither state nor the sampler's "
+            "batch changes from step to step"
+        )
     raw = next((x.raw for x in slots if x.raw is not None), None)
     if raw is None:
-        raise NotAProgram(f"no recording keeps the bytes of a tensor {s.place[1]}{s.place[2]} that the steps read: record one of "
-                          "the steps with keep='state'")
+        raise NotAProgram(
+            f"no recording keeps the bytes of a tensor {s.place[1]}{s.place[2]} that the steps read: record one of "
+            "the steps with keep='state'"
+        )
     return {"bytes": base64.b64encode(raw).decode().rstrip("="), "is": s.place}

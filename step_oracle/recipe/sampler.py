@@ -24,7 +24,15 @@ def check(s: Block) -> None:
     s.only(KINDS[kind])
     if s.raw("tokens") not in list(TOKENS):
         raise s.fail("tokens", f"give one of {', '.join(TOKENS)}")
-    for field, least in (("batch", 1), ("context", 1), ("micro", 1), ("seed", 0), ("skip", 0), ("bound", 1), ("start", 0)):
+    for field, least in (
+        ("batch", 1),
+        ("context", 1),
+        ("micro", 1),
+        ("seed", 0),
+        ("skip", 0),
+        ("bound", 1),
+        ("start", 0),
+    ):
         value = s.raw(field)
         if field in s and (not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 62):
             raise s.fail(field, f"give a whole number from {least}")
@@ -71,8 +79,10 @@ class Sampler:
             return
         self._bound = block.integer("bound", 1)
         if self._bound > n - self._context:
-            raise Malformed(f"sampler.bound is {self._bound}, and a corpus of {n} tokens holds {n - self._context} rows of "
-                            f"{self._context} tokens and the next one")
+            raise Malformed(
+                f"sampler.bound is {self._bound}, and a corpus of {n} tokens holds {n - self._context} rows of "
+                f"{self._context} tokens and the next one"
+            )
         self._offsets = device.extension().Offsets(block.integer("seed"))
         words = 2 if self._bound >= 1 << 28 else 1
         self._offsets.skip(block.integer("skip") + first * self._micro * self._batch * words)
@@ -101,7 +111,14 @@ class Sampler:
 
 def describe(**fields: Any) -> Block:
     """A sampler's block from keyword arguments, checked: kind, batch, context, seed, ..."""
-    block = Block({"tokens": "bytes", "micro": 1, **({"skip": 0} if "randint" in fields.get("kind", "") else {}), **fields},
-                  "sampler")
+    block = Block(
+        {
+            "tokens": "bytes",
+            "micro": 1,
+            **({"skip": 0} if "randint" in fields.get("kind", "") else {"start": 0}),
+            **fields,
+        },
+        "sampler",
+    )
     check(block)
     return block

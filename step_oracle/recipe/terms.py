@@ -165,7 +165,11 @@ def learning_rate(s: Block, step: int, functions: Functions) -> float:
 # --- optimizer --------------------------------------------------------------------------------------------------------
 
 LITERALS = {  # of a parameter group, with their range
-    "beta1": (0.0, 1.0), "beta2": (0.0, 1.0), "eps": (0.0, 1.0), "weight_decay": (0.0, 1e6), "momentum": (0.0, 1.0),
+    "beta1": (0.0, 1.0),
+    "beta2": (0.0, 1.0),
+    "eps": (0.0, 1.0),
+    "weight_decay": (0.0, 1e6),
+    "momentum": (0.0, 1.0),
     "dampening": (0.0, 1.0),
 }
 
@@ -234,9 +238,25 @@ class Group:
 
 
 # In the order of preference where several have the recorded value.
-TERMS = ("lr", "lr_negative", "decay", "step_size", "step_size_negative", "correction1", "correction2",
-         "correction2_root", "beta1_rest", "beta2_rest", "beta1", "beta2", "eps", "weight_decay", "momentum",
-         "dampening_rest", "dampening")
+TERMS = (
+    "lr",
+    "lr_negative",
+    "decay",
+    "step_size",
+    "step_size_negative",
+    "correction1",
+    "correction2",
+    "correction2_root",
+    "beta1_rest",
+    "beta2_rest",
+    "beta1",
+    "beta2",
+    "eps",
+    "weight_decay",
+    "momentum",
+    "dampening_rest",
+    "dampening",
+)
 
 
 def evaluate(keys: Iterable[str], groups: list[Block], step: int, functions: Functions) -> dict[str, float]:
@@ -244,7 +264,13 @@ def evaluate(keys: Iterable[str], groups: list[Block], step: int, functions: Fun
     out = {}
     for key in keys:
         name, at, group = key.partition("@")
-        if name not in TERMS or not at or not group.isdecimal() or int(group) >= len(groups) or str(int(group)) != group:
+        if (
+            name not in TERMS
+            or not at
+            or not group.isdecimal()
+            or int(group) >= len(groups)
+            or str(int(group)) != group
+        ):
             raise Malformed(f"a program needs the term '{key}', which is none of this recipe's")
         out[key] = float(getattr(Group(groups[int(group)], step, functions), name)())
     return out

@@ -4,6 +4,9 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/kernels/card/card.h"
+#include "csrc/kernels/gemm/tensor_core.h"
+#include "csrc/oracle/plan/active.h"
 #include "csrc/oracle/program/store.h"
 #include "csrc/oracle/program/switches.h"
 #include "csrc/oracle/walk/machine.h"
@@ -75,6 +78,14 @@ void bind_walk(py::module_& m) {
       .def(py::init<std::uint64_t>(), py::arg("seed"))
       .def("skip", &walk::Offsets::skip, py::arg("outputs"))
       .def("next", &walk::Offsets::next, py::arg("count"), py::arg("bound"));
+  m.def("used_plans", [](int index) -> std::optional<std::string> {
+    const auto table = plan::active(index);
+    return table ? std::optional(plan::write(table->used())) : std::nullopt;
+  });
+  m.def("adder_class", [](const std::string& card) {
+    const auto adder = gemm::adder_class(card_by_name(card).compute_capability(), DType::kF16);
+    return adder == gemm::AdderClass::kHopper ? "16 terms" : "8 terms";
+  });
   m.def("numeric_switches", &program::switch_names);
   m.def("digest", [](const at::Tensor& t) {
     py::gil_scoped_release nogil;

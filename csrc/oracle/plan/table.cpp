@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+
 #include "csrc/kernels/card/card.h"
 #include "csrc/kernels/core/error.h"
 #include "csrc/oracle/plan/names.h"
@@ -10,7 +12,16 @@ namespace step_oracle::plan {
 
 const Row* Table::find(const Key& key) const {
   const auto it = rows.find(key);
-  return it == rows.end() ? nullptr : &it->second;
+  if (it == rows.end()) return nullptr;
+  std::atomic_ref(it->second.used).store(true, std::memory_order_relaxed);
+  return &it->second;
+}
+
+Table Table::used() const {
+  Table out{card, library, source, {}};
+  for (const auto& [key, row] : rows)
+    if (std::atomic_ref(row.used).load(std::memory_order_relaxed)) out.rows.emplace(key, row);
+  return out;
 }
 
 std::string describe(const gemm::Plan& p) {

@@ -29,6 +29,7 @@ struct Key {
 struct Row {
   gemm::Plan plan;
   std::string source;
+  mutable bool used = false;  // a product has taken it: set by find()
 };
 
 struct Table {
@@ -39,6 +40,7 @@ struct Table {
   std::map<Key, Row> rows;
   // Null where the table has no row: the class default is assumed then.
   const Row* find(const Key& key) const;
+  Table used() const;  // with the rows that find() has given
 };
 
 // Throw kBadInput with the row's number and what is wrong: an unknown, missing or mistyped field, an unknown card, a

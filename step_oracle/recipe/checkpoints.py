@@ -1,0 +1,120 @@
+"""States as safetensors files, and a folder of them with an index of their digests."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from .canonical import is_digest
+
+FORMAT = "step-oracle checkpoints 1"
+GENERATOR = 32  # hexadecimal digits: seed and offset, little endian
+
+
+@dataclass
+class Saved:
+    tensors: dict[str, torch.Tensor]
+    step: int | None  # after which step; None for an initial state
+    generator: str
+    loss: str
+
+
+def write(path: pathlib.Path, state: dict[str, torch.Tensor], *, step: int | None, generator: str, loss: str) -> None:
+    """Whole or not at all: a process that is killed leaves no half file under this name."""
+    meta = {"format": FORMAT, "generator": generator, "loss": loss} | ({} if step is None else {"step": str(step)})
+    partial = path.with_name(path.name + ".partial")
+    save_file({n: t.detach().cpu().contiguous() for n, t in state.items()}, str(partial), meta)
+    _settle(partial, path)
+
+
+def _settle(partial: pathlib.Path, path: pathlib.Path) -> None:
+    with open(partial, "rb") as f:
+        os.fsync(f.fileno())
+    os.replace(partial, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read(path: str | os.PathLike[str]) -> Saved:
+    """Raises ValueError for a file that is no state; the tensors are digested by the caller before they are used."""
+    if not os.path.exists(path):
+        raise ValueError(f"there is no file {os.fspath(path)}")
+    try:
+        with safe_open(os.fspath(path), "pt") as f:
+            meta = f.metadata() or {}
+            tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
+        raise ValueError(f"{os.fspath(path)} is no safetensors file: {error}") from None
+    generator = meta.get("generator", "")
+    if generator and (len(generator) != GENERATOR or set(generator) - set("0123456789abcdef")):
+        raise ValueError(f"{os.fspath(path)} states a generator that is none")
+    step = meta.get("step")
+    if step is not None and (not step.isdecimal() or len(step) > 18):
+        raise ValueError(f"{os.fspath(path)} states the step '{step[:40]}'")
+    return Saved(tensors, None if step is None else int(step), generator, meta.get("loss", ""))
+
+
+class Folder:
+    """Checkpoints of one recipe's walk. The index names every state that was walked to, its file there or deleted."""
+
+    def __init__(self, path: str | os.PathLike[str], recipe: str) -> None:
+        self.path = pathlib.Path(path)
+        self.recipe = recipe
+        self.losses: list[str] = []
+        self.states: dict[int, str] = {}  # after step -> state digest
+        index = self.path / "index.json"
+        if index.exists():
+            self._read(index)
+
+    def _read(self, index: pathlib.Path) -> None:
+        try:
+            value = json.loads(index.read_text())
+            known = value["format"] == FORMAT
+            of = value["recipe"]
+            losses, states = list(value["losses"]), {int(k): v for k, v in value["states"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ValueError(f"{index} is no index of checkpoints; delete the folder to walk from the start") from None
+        if not known:
+            raise ValueError(f"{index} has the format {str(value['format'])[:40]!r}, and this version reads '{FORMAT}'")
+        if of != self.recipe:
+            raise ValueError(
+                f"{self.path} holds checkpoints of another recipe ({str(of)[:16]}...): give another folder"
+            )
+        if not all(isinstance(x, str) for x in losses) or not all(is_digest(d) and s >= 0 for s, d in states.items()):
+            raise ValueError(f"{index} is damaged: delete the folder to walk from the start")
+        self.losses, self.states = losses, states
+
+    def file(self, step: int) -> pathlib.Path:
+        return self.path / f"after-{step:08d}.safetensors"
+
+    def kept(self) -> list[int]:
+        """Steps whose file is there."""
+        return sorted(s for s in self.states if self.file(s).exists())
+
+    def note(self, losses: list[str], states: dict[int, str]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.losses, self.states = list(losses), self.states | states
+        partial = self.path / "index.json.partial"
+        value: dict[str, Any] = {
+            "format": FORMAT,
+            "recipe": self.recipe,
+            "losses": self.losses,
+            "states": {str(k): v for k, v in sorted(self.states.items())},
+        }
+        partial.write_text(json.dumps(value, indent=1) + "\n")
+        _settle(partial, self.path / "index.json")
+
+    def save(self, step: int, state: dict[str, torch.Tensor], generator: str, losses: list[str], digest: str) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write(self.file(step), state, step=step, generator=generator, loss=losses[step])
+        self.note(losses, {step: digest})

@@ -1,0 +1,286 @@
+"""A recipe from a run's folder: programs are found in the recorded steps, and walked to see that they are right."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import struct
+from typing import Any
+
+import torch
+
+from step_oracle.trace import Trace
+
+from . import document, terms
+from .canonical import Block, Malformed, dump
+from .extract import Draft, Extractor, NotAProgram, named_state, program, split_name
+from .runs import FORMAT as RUN_FORMAT
+from .sampler import Corpus, Sampler
+
+
+def write(folder: str | os.PathLike[str], corpus: str, *, card: str | None = None, plans: str | None = None) -> str:
+    """The text of the recipe of a run folder (step_oracle.recipe.Run, or `recipe write --help`)."""
+    where = pathlib.Path(folder)
+    about = _about(where)
+    text = Corpus(corpus)
+    if {"bytes": text.size, "blake3": text.digest} != about["corpus"]:
+        raise ValueError(f"{corpus} is not the corpus of the run: its digest is {text.digest}")
+    traces = {n: Trace(where / f"step-{n}.trace") for n in about["recorded"]}
+    if 0 not in traces:
+        raise ValueError(f"{where} has no recording of step 0")
+    drafts = _drafts(traces, about, text)
+    functions = terms.HostFunctions()
+    groups = [Block(g, "group") for g in about["groups"]]
+    values = {n: terms.candidates(groups, n, functions) for n in traces}
+    programs, blobs = _programs(drafts, values)
+    environment = traces[0].environment
+    name = card or _card(environment)
+    init, init_text = _init(where, about, traces[0], drafts[0])
+    if init_text is not None:
+        blobs[init["blob"]] = init_text
+    used = _groups(about["groups"], {k for t in blobs.values() for k in document.program(t).terms})
+    recipe: dict[str, Any] = {
+        "format": document.FORMAT,
+        "torch": environment.torch.split("+")[0],
+        "libdevice": document.LIBDEVICE,
+        "card": _card_block(name),
+        "class": document.classes(name),
+        "plans": _plans(name, plans),
+        "choices": {},
+        "switches": _switches(environment.switches),
+        "corpus": about["corpus"],
+        "sampler": about["sampler"],
+        "init": init,
+        "generator": _generator(about["generator"])
+        if any(document.program(blobs[p["blob"]]).draws for p in programs)
+        else None,
+        "optimizer": {"groups": used, "exceptions": _exceptions(used, blobs, programs, len(about["losses"]))},
+        "programs": programs,
+        "blobs": {k: document.pack(t) for k, t in blobs.items()},
+        "steps": len(about["losses"]),
+        "losses": about["losses"],
+        "promises": [
+            {"step": int(n), "state": about["states"][n], "loss": about["losses"][int(n)]}
+            for n in sorted(about["states"], key=int)
+        ],
+    }
+    return _checked(recipe, corpus, drafts, where)
+
+
+def _about(folder: pathlib.Path) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{folder} holds no run.json: record the run with step_oracle.recipe.Run") from None
+    except ValueError as error:
+        raise ValueError(f"{folder}/run.json is not JSON: {error}") from None
+    if not isinstance(about, dict) or about.get("format") != RUN_FORMAT:
+        raise ValueError(f"{folder}/run.json is no run of this version ('{RUN_FORMAT}')")
+    return about
+
+
+def _drafts(traces: dict[int, Trace], about: dict[str, Any], corpus: Corpus) -> dict[int, Draft]:
+    from step_oracle import device
+
+    sampler = Sampler(Block(about["sampler"], "sampler"), corpus)
+    out = {}
+    for step in range(max(traces) + 1):
+        batch = sampler.next()
+        if step in traces:
+            names = {device.extension().digest(t): (name, list(t.shape)) for name, t in batch.items()}
+            out[step] = Extractor(traces[step], names, traces.values()).draft()
+    for a, b in zip(sorted(out), sorted(out)[1:], strict=False):
+        before, after = out[a].generator, out[b].generator
+        if b == a + 1 and before and after and before[1] != after[0]:
+            raise NotAProgram(f"the card's generator was set between step {a} and step {b}")
+    return out
+
+
+def _programs(
+    drafts: dict[int, Draft], values: dict[int, dict[str, float]]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """One program for each stretch of alike steps."""
+    stretches: list[list[int]] = []
+    for step in sorted(drafts):
+        if stretches and drafts[step].shape() == drafts[stretches[-1][0]].shape():
+            stretches[-1].append(step)
+        elif stretches and step != stretches[-1][-1] + 1:
+            raise NotAProgram(
+                f"the recorded steps {stretches[-1][-1]} and {step} are of two programs, and which steps between "
+                "them are of which is not known: record the steps between"
+            )
+        else:
+            stretches.append([step])
+    if len(stretches[-1]) < 2:
+        raise NotAProgram(
+            f"step {stretches[-1][0]} is the only recording of the last program: record two alike steps at least, "
+            "so that the numbers that change are found"
+        )
+    from step_oracle import device
+
+    programs, blobs = [], {}
+    for steps in stretches:
+        text = dump(program([drafts[n] for n in steps], [values[n] for n in steps]))
+        key = device.extension().blake3(text.encode())
+        programs.append({"first": steps[0], "blob": key})
+        blobs[key] = text
+    return programs, blobs
+
+
+def _card(environment: Any) -> str:
+    from step_oracle.cards import cards
+
+    recorded = environment.cards[0]
+    for c in cards():
+        if recorded.name in (c.name, c.product) and (recorded.sms, recorded.threads_per_sm) == (
+            c.sms,
+            c.threads_per_sm,
+        ):
+            return c.name
+    raise ValueError(
+        f"the run's card '{recorded.name}' ({recorded.sms} multiprocessors) is none of `step-oracle cards`: give --card"
+    )
+
+
+def _card_block(name: str) -> dict[str, Any]:
+    from step_oracle.cards import cards
+
+    c = next((c for c in cards() if c.name == name), None)
+    if c is None:
+        raise ValueError(f"there is no card '{name}'; give one of {', '.join(c.name for c in cards())}")
+    return {
+        "name": c.name,
+        "sms": c.sms,
+        "threads_per_sm": c.threads_per_sm,
+        "compute_capability": c.compute_capability,
+    }
+
+
+def _plans(card: str, path: str | None) -> Any:
+    """The card's table, whole; the rows that the run takes are found by the walk."""
+    from step_oracle import device
+    from step_oracle.cards import shipped_plans
+
+    text = pathlib.Path(path).read_text() if path else shipped_plans(card)
+    return None if text is None else json.loads(device.extension().format_plan_table(text))
+
+
+def _switches(recorded: dict[str, str]) -> dict[str, str]:
+    from step_oracle import device
+
+    out = {}
+    for key in device.extension().numeric_switches():
+        value = str(recorded.get(key, ""))
+        out[key] = "True" if value.startswith(("True", "(True")) else value if key == "default_dtype" else "False"
+    return out
+
+
+def _generator(state: str) -> dict[str, int]:
+    seed, offset = struct.unpack("<QQ", bytes.fromhex(state))
+    return {"seed": seed, "offset": offset}
+
+
+def _groups(groups: list[dict[str, Any]], used: set[str]) -> list[dict[str, Any]]:
+    """Only the literals that a term of the programs needs."""
+    out = []
+    for i, group in enumerate(groups):
+        block = Block(group, f"optimizer.groups[{i}]")
+        for key in used:
+            if key.endswith(f"@{i}"):
+                terms.evaluate([key.replace(f"@{i}", "@0")], [block], 0, terms.Functions())
+        out.append(
+            {
+                k: v
+                for k, v in group.items()
+                if k not in block.unread() and f"optimizer.groups[{i}].{k}" not in block.unread()
+            }
+        )
+    return out
+
+
+def _exceptions(
+    groups: list[dict[str, Any]], blobs: dict[str, str], programs: list[dict[str, Any]], steps: int
+) -> list[list[str]]:
+    host = terms.HostFunctions()
+    blocks = [Block(g, "group") for g in groups]
+    needed = [(p["first"], document.program(blobs[p["blob"]]).terms) for p in programs]
+    for step in range(steps):
+        terms.evaluate([keys for first, keys in needed if first <= step][-1], blocks, step, host)
+    return [[*key, value] for key, value in sorted(host.exceptions.items())]
+
+
+def _init(folder: pathlib.Path, about: dict[str, Any], first: Trace, draft: Draft) -> tuple[dict[str, Any], str | None]:
+    if about["init"] is None:
+        return _init_state(folder, first, draft), None
+    from step_oracle import device
+
+    trace = Trace(folder / "init.trace")
+    drafted = Extractor(trace, {}).draft(loss=False)
+    wanted = {s.name for s in draft.slots if s.kind == "state"}
+    if wanted - set(drafted.state):
+        raise NotAProgram(
+            f"step 0 reads the state '{sorted(wanted - set(drafted.state))[0]}', which the model's making did not give"
+        )
+    drafted.state = {n: use for n, use in drafted.state.items() if n in wanted}
+    text = dump(program([drafted], []))
+    key = device.extension().blake3(text.encode())
+    return {
+        "kind": "card program",
+        "blob": key,
+        "generator": _generator(about["init"]["generator"]) if drafted.generator else None,
+    }, text
+
+
+def _init_state(folder: pathlib.Path, first: Trace, draft: Draft) -> dict[str, Any]:
+    """The state that step 0 began from, as bytes in a file beside the run; the recipe names it by digest."""
+    from . import checkpoints
+    from .walk import state_digest
+
+    state = {}
+    for name, t in named_state(first.names, ("parameter", "buffer", "optimizer", "gradient")).items():
+        if not any(s.kind == "state" and s.name == name for s in draft.slots):
+            continue
+        if not t.before or not first.has_blob(t.before):
+            raise ValueError(
+                f"the recording of step 0 does not keep the bytes of '{name}': record it with keep='state', or "
+                "make the model with Run.build()"
+            )
+        raw = bytearray(first.blob(t.before))
+        state[name] = torch.frombuffer(raw, dtype=getattr(torch, t.dtype)).reshape(t.shape)
+    checkpoints.write(folder / "init.safetensors", state, step=None, generator="", loss="")
+    return {"kind": "state", "state": state_digest(state, "")}
+
+
+def _checked(recipe: dict[str, Any], corpus: str, drafts: dict[int, Draft], folder: pathlib.Path) -> str:
+    """Walks the recorded steps; each must end in the recorded state. Of the plan table, rows that were taken stay."""
+    from step_oracle import device
+
+    from .walk import Walk, card_of, check_corpus, generator_state, initial
+
+    init = str(folder / "init.safetensors") if recipe["init"]["kind"] == "state" else None
+    opened = document.Recipe(dump(recipe))
+    with card_of(opened):
+        walk = Walk(opened, check_corpus(opened, corpus), initial(opened, init))
+        for step in range(max(drafts) + 1):
+            loss = walk.advance()
+            if loss != recipe["losses"][step]:
+                raise NotAProgram(f"the walk's loss of step {step} is {loss}, and the run's {recipe['losses'][step]}")
+            if step not in drafts:
+                continue
+            for name, digest in drafts[step].state_digests.items():
+                if name in walk.state and (own := device.extension().digest(walk.state[name])) != digest:
+                    raise NotAProgram(f"after step {step} the walk has '{name}' as {own}, and the recording {digest}")
+            if (after := drafts[step].generator) and after[1] != generator_state():
+                raise NotAProgram(
+                    f"after step {step} the walk's generator is {generator_state()}, and the recorded one {after[1]}"
+                )
+        if recipe["plans"] is not None:
+            used = json.loads(device.extension().used_plans(0))
+            recipe["plans"] = used if used["rows"] else None
+    text = dump(recipe)
+    document.Recipe(text)
+    return text
+
+
+__all__ = ["Malformed", "split_name", "write"]

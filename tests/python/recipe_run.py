@@ -1,0 +1,121 @@
+"""A byte-level GPT trained on a virtual card, kept as a run folder, and written as a recipe.
+
+python tests/python/recipe_run.py FOLDER [--card NAME] [--steps N] [--shape tiny|small] [--optimizer foreach|fused]
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import random
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import step_oracle
+from step_oracle import demo, recipe
+
+SHAPES = {
+    "tiny": demo.Config(width=32, heads=2, layers=2, context=32, batch=2),
+    "small": demo.Config(width=256, heads=4, layers=4, context=64, batch=4),  # 3.2 M parameters
+}
+
+
+def corpus(path: pathlib.Path, size: int = 60_000) -> pathlib.Path:
+    """Words in an order from a seed: the same bytes everywhere."""
+    if not path.exists():
+        draw = random.Random(5)
+        words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(2, 8))) for _ in range(400)]
+        path.write_text(" ".join(draw.choices(words, k=size // 5))[:size])
+    return path
+
+
+def promises(steps: int) -> list[int]:
+    """Eleven of a run of 300 steps: after 0, 1, 2, 4, 9, 19, 49, 99, 149, 199, 299; fewer of a shorter one."""
+    return sorted({s for s in (0, 1, 2, 4, 9, 19, 49, 99, 149, 199, 299) if s < steps} | {steps - 1})
+
+
+def train(
+    folder: pathlib.Path,
+    *,
+    card: str = "h100-sxm",
+    steps: int = 8,
+    shape: str = "tiny",
+    optimizer: str = "foreach",
+    schedule: dict[str, Any] | None = None,
+    dropout: float = 0.1,
+    build: bool = True,
+) -> recipe.Run:
+    c = SHAPES[shape]
+    step_oracle.set_card(card)
+    torch.manual_seed(c.seed)
+    text = corpus(folder.parent / "corpus.txt")
+    run = recipe.Run(
+        folder,
+        corpus=text,
+        promises=promises(steps),
+        schedule=schedule,
+        sampler={
+            "kind": "randint offsets 1",
+            "batch": c.batch,
+            "context": c.context,
+            "seed": 7,
+            "bound": text.stat().st_size - c.context,
+        },
+    )
+    config = demo.Config(**{**vars(c), "dropout": dropout})
+    model = run.build(lambda: demo.GPT(config)) if build else demo.GPT(config).to("oracle")
+    opt = torch.optim.AdamW(
+        model.parameters(), lr=c.learning_rate, **{optimizer: True} if optimizer != "for-loop" else {"foreach": False}
+    )
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.MATH):
+            loss: torch.Tensor = model(x, y)
+        opt.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if schedule is not None:
+            for group in opt.param_groups:
+                group["lr"] = rate(schedule, len(run.about["losses"]))
+        opt.step()
+        return loss.detach()
+
+    for _ in range(steps):
+        run.step(model, opt, step)
+    run.close()
+    return run
+
+
+def rate(schedule: dict[str, Any], step: int) -> float:
+    """As a script would write it."""
+    import math
+
+    top, least, warmup, decay = (schedule[k] for k in ("lr", "least", "warmup", "decay"))
+    if step < warmup:
+        return float(top * (step + 1) / (warmup + 1))
+    if step > decay:
+        return float(least)
+    ratio = (step - warmup) / (decay - warmup)
+    return float(least + 0.5 * (1.0 + math.cos(math.pi * ratio)) * (top - least))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--card", default="h100-sxm")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="tiny")
+    parser.add_argument("--optimizer", default="foreach")
+    args = parser.parse_args()
+    args.folder.parent.mkdir(parents=True, exist_ok=True)
+    train(args.folder, card=args.card, steps=args.steps, shape=args.shape, optimizer=args.optimizer)
+    text = recipe.write(args.folder, str(args.folder.parent / "corpus.txt"))
+    out = args.folder.with_suffix(".recipe.json")
+    out.write_text(text + "\n")
+    print(f"{out}: {len(text)} bytes")
+
+
+if __name__ == "__main__":
+    main()
