@@ -82,8 +82,9 @@ inline void take_fields(const std::uint16_t* line, Int n, std::uint16_t* fields,
 }
 
 struct Tile {
-  const float* a;  // kRows rows, pitch kPanel
+  const float* a;  // kRows rows
   const std::uint32_t* a_exponent;
+  Int a_pitch;  // elements from one row of a and of a_exponent to the next
   const std::uint8_t* live;
   const float* b;  // pitch kCols
   const std::uint8_t* b_exponent;
@@ -113,7 +114,7 @@ inline void wide_tile(const Tile& t) {
         largest[j] = e > adder.zero_exponent ? e : adder.zero_exponent;
       }
       for (int s = 0; s < kTerms; ++s) {
-        const float x = t.a[r * kPanel + q + s];
+        const float x = t.a[r * t.a_pitch + q + s];
         if (x == 0.0f) continue;
         const int x_field = static_cast<int>(bits_of(x) >> 23 & 0xff),
                   x_exponent = (x_field > kLowest ? x_field : kLowest) - 254;
@@ -130,7 +131,7 @@ inline void wide_tile(const Tile& t) {
         sum[j] = static_cast<double>(static_cast<std::int32_t>(static_cast<double>(out[j]) * scale[j]));
       }
       for (int s = 0; s < kTerms; ++s) {
-        const double x = t.a[r * kPanel + q + s];
+        const double x = t.a[r * t.a_pitch + q + s];
         const float* b = t.b + (q + s) * kCols;
         for (int j = 0; j < kCols; ++j)
           sum[j] += static_cast<double>(static_cast<std::int32_t>(x * static_cast<double>(b[j]) * scale[j]));
@@ -184,13 +185,13 @@ inline bool fast_tile(const Tile& t) {
     IntVec bytes[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r)
-      bytes[r] = sub_bytes_saturated(broadcast_int(a_exponent[r * kPanel]), load_int(b_exponent));
+      bytes[r] = sub_bytes_saturated(broadcast_int(a_exponent[r * t.a_pitch]), load_int(b_exponent));
 #pragma GCC unroll 16
     for (int s = 1; s < kTerms; ++s) {
       const IntVec e = load_int(b_exponent + s * kCols);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r)
-        bytes[r] = max_bytes(bytes[r], sub_bytes_saturated(broadcast_int(a_exponent[r * kPanel + s]), e));
+        bytes[r] = max_bytes(bytes[r], sub_bytes_saturated(broadcast_int(a_exponent[r * t.a_pitch + s]), e));
     }
     IntVec sum[kRows][kTensorVecs];
     IntVec scale[kRows][kTensorVecs];
@@ -211,7 +212,7 @@ inline bool fast_tile(const Tile& t) {
     for (int s = 0; s < kTerms; ++s) {
       Vec x[kRows];
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) x[r] = broadcast(a[r * kPanel + s]);
+      for (int r = 0; r < kRows; ++r) x[r] = broadcast(a[r * t.a_pitch + s]);
 #pragma GCC unroll 4
       for (int v = 0; v < kTensorVecs; ++v) {
         const Vec y = load(b + s * kCols + v * kLanes);

@@ -1,7 +1,7 @@
 // The generator Philox4x32-10 and curand's transformations of its words.
 //
 // Types     a block is four 32-bit words. Floats as curand makes them.
-// Order     key = seed, counter = (offset / 4 + draw, subsequence), 64 bits each; ten rounds.
+// Order     key = seed, counter = (offset / 4 + draw, subsequence), 64 bits each; ten rounds (FlashAttention: 7).
 // Rounding  uniform: fma(float(word), 2^-32, 2^-33), in (0, 1]. normal: one of the pair (s sin, s cos), s =
 //           sqrt(-2 logf(u)), with the special function unit's sine and cosine.
 // Source    [src curand_philox4x32_x.h, curand_uniform.h, curand_normal.h of CUDA 13.0]
@@ -21,11 +21,12 @@ struct Block {
 };
 
 // Block number `draw` (counted from the generator's start: offset / 4 + draws of this kernel) of a thread.
+template <int kRounds = 10>
 [[gnu::always_inline]] inline Block block(std::uint64_t seed, std::uint64_t subsequence, std::uint64_t draw) {
   std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
   std::uint32_t c0 = static_cast<std::uint32_t>(draw), c1 = static_cast<std::uint32_t>(draw >> 32);
   std::uint32_t c2 = static_cast<std::uint32_t>(subsequence), c3 = static_cast<std::uint32_t>(subsequence >> 32);
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     const std::uint64_t p = static_cast<std::uint64_t>(c0) * 0xd2511f53u,
                         q = static_cast<std::uint64_t>(c2) * 0xcd9e8d57u;
     c0 = static_cast<std::uint32_t>(q >> 32) ^ c1 ^ k0;

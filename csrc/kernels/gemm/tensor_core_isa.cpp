@@ -164,7 +164,7 @@ void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_beg
         break;
       }
       Tile t{};
-      t.acc_pitch = kMaxCols;
+      t.a_pitch = kPanel, t.acc_pitch = kMaxCols;
       t.depth = block.depth, t.first = k0 == k_begin, t.only_zeros = a_seen.low + b_seen.low - 127 >= kFractionBits + 2;
       for (Int j = 0; j < cols; j += kCols)
         for (Int i = 0; i < n; i += kRows) {
