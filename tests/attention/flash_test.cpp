@@ -61,7 +61,8 @@ void prepare(const AttentionCase& c, Call& r) {
   r.s = shape_of(c);
   const FlashShape& s = r.s;
   r.q = c.input("q"), r.k = c.input("k"), r.v = c.input("v");
-  const std::size_t rows = static_cast<std::size_t>(s.batch * s.heads * s.queries), dim = static_cast<std::size_t>(s.head_dim);
+  const std::size_t rows = static_cast<std::size_t>(s.batch * s.heads * s.queries),
+                    dim = static_cast<std::size_t>(s.head_dim);
   r.out.resize(rows * dim), r.lse.resize(rows);
   FlashForward& f = r.forward;
   f.shape = s, f.query = halves(r.q), f.key = halves(r.k), f.value = halves(r.v);

@@ -22,16 +22,20 @@ struct SharedMemory {
 };
 SharedMemory shared_memory(int compute_capability) {
   switch (compute_capability) {
-    case 80: return {163 * 1024, 164 * 1024};
+    case 80:
+      return {163 * 1024, 164 * 1024};
     case 86:
-    case 89: return {99 * 1024, 100 * 1024};
+    case 89:
+      return {99 * 1024, 100 * 1024};
     case 90:
-    case 100: return {227 * 1024, 228 * 1024};
+    case 100:
+      return {227 * 1024, 228 * 1024};
     default:
-      throw Error(ErrorKind::kUnsupported,
-                  fmt::format("attention: FlashAttention-2 on compute capability {}.{} is not modelled; known are 8.0, 8.6, "
-                              "8.9, 9.0 and 10.0. Choose such a card, or the math path",
-                              compute_capability / 10, compute_capability % 10));
+      throw Error(
+          ErrorKind::kUnsupported,
+          fmt::format("attention: FlashAttention-2 on compute capability {}.{} is not modelled; known are 8.0, 8.6, "
+                      "8.9, 9.0 and 10.0. Choose such a card, or the math path",
+                      compute_capability / 10, compute_capability % 10));
   }
 }
 
@@ -44,11 +48,12 @@ void check(const FlashShape& s) {
     throw Error(ErrorKind::kBadInput,
                 fmt::format("attention: head dimension {}; give a multiple of 8, at most 256", s.head_dim));
   if (s.heads != 0 && (s.key_heads == 0 || s.heads % s.key_heads != 0))
-    throw Error(ErrorKind::kBadInput, fmt::format("attention: {} heads of queries and {} of keys; give a multiple",
-                                                  s.heads, s.key_heads));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("attention: {} heads of queries and {} of keys; give a multiple", s.heads, s.key_heads));
   if (s.type != DType::kBF16 && s.type != DType::kF16)
-    throw Error(ErrorKind::kUnsupported,
-                fmt::format("attention: FlashAttention-2 has no kernel for {}; give bfloat16 or float16", name_of(s.type)));
+    throw Error(
+        ErrorKind::kUnsupported,
+        fmt::format("attention: FlashAttention-2 has no kernel for {}; give bfloat16 or float16", name_of(s.type)));
   shared_memory(s.compute_capability);
 }
 void check(float p) {
@@ -67,14 +72,18 @@ FlashTiles flash_forward_tiles(const FlashShape& s, bool dropout) {
   const bool narrow = ada_like(s.compute_capability);
   const SharedMemory memory = shared_memory(s.compute_capability);
   switch (flash::head_class(s.head_dim)) {
-    case 32: return {128, 128};
-    case 64: return dropout ? FlashTiles{128, 64} : FlashTiles{128, 128};
-    case 96: return narrow && s.causal ? FlashTiles{64, 64} : FlashTiles{128, 64};
+    case 32:
+      return {128, 128};
+    case 64:
+      return dropout ? FlashTiles{128, 64} : FlashTiles{128, 128};
+    case 96:
+      return narrow && s.causal ? FlashTiles{64, 64} : FlashTiles{128, 64};
     case 128:
       if (dropout) return {128, 32};
       if (!narrow) return {128, 64};
       return s.causal ? FlashTiles{64, 64} : FlashTiles{128, 32};
-    case 192: return dropout ? FlashTiles{64, 64} : FlashTiles{128, 64};
+    case 192:
+      return dropout ? FlashTiles{64, 64} : FlashTiles{128, 64};
     default: {
       const bool two = memory.block >= 2 * 256 * (128 + 2 * 64) && memory.multiprocessor < 4 * 256 * (64 + 2 * 64);
       return two ? FlashTiles{128, 64} : FlashTiles{64, 64};
@@ -83,24 +92,32 @@ FlashTiles flash_forward_tiles(const FlashShape& s, bool dropout) {
 }
 
 // [src flash_fwd_launch_template.h run_mha_fwd_splitkv_dispatch]
-FlashTiles flash_split_tiles(const FlashShape& s) { return {64, s.head_dim <= 64 ? 256 : s.head_dim <= 128 ? 128 : 64}; }
+FlashTiles flash_split_tiles(const FlashShape& s) {
+  return {64, s.head_dim <= 64 ? 256 : s.head_dim <= 128 ? 128 : 64};
+}
 
 // [src flash_bwd_launch_template.h run_mha_bwd_hdim*]
 FlashTiles flash_backward_tiles(const FlashShape& s, bool dropout) {
   const bool large = shared_memory(s.compute_capability).block >= 144 * 1024;
   switch (flash::head_class(s.head_dim)) {
-    case 32: return {128, 128};
-    case 64: return large ? FlashTiles{128, 128} : FlashTiles{64, 128};
-    case 96: return {64, 128};
-    case 128: return large ? FlashTiles{64, 128} : FlashTiles{64, 64};
-    case 192: return {64, 64};
+    case 32:
+      return {128, 128};
+    case 64:
+      return large ? FlashTiles{128, 128} : FlashTiles{64, 128};
+    case 96:
+      return {64, 128};
+    case 128:
+      return large ? FlashTiles{64, 128} : FlashTiles{64, 64};
+    case 192:
+      return {64, 64};
     default:
       if (large) return {64, 64};
       if (dropout)
-        throw Error(ErrorKind::kUnsupported,
-                    fmt::format("attention: the backward of FlashAttention-2 with dropout and head dimension {} launches "
-                                "nothing on compute capability {}.{}; train without dropout, or on another card",
-                                s.head_dim, s.compute_capability / 10, s.compute_capability % 10));
+        throw Error(
+            ErrorKind::kUnsupported,
+            fmt::format("attention: the backward of FlashAttention-2 with dropout and head dimension {} launches "
+                        "nothing on compute capability {}.{}; train without dropout, or on another card",
+                        s.head_dim, s.compute_capability / 10, s.compute_capability % 10));
       return {64, 32};
   }
 }
@@ -139,8 +156,10 @@ void flash_forward(const FlashForward& p) {
   check(s);
   check(p.dropout.p);
   if (p.key_splits < 1 || (p.key_splits > 1 && p.dropout.p > 0.0f))
-    throw Error(ErrorKind::kBadInput, fmt::format("attention: {} key splits with dropout {}; the kernel with splits has "
-                                                  "no dropout", p.key_splits, p.dropout.p));
+    throw Error(ErrorKind::kBadInput,
+                fmt::format("attention: {} key splits with dropout {}; the kernel with splits has "
+                            "no dropout",
+                            p.key_splits, p.dropout.p));
   const FlashBody& body = SO_BODY(flash_body);
   const std::int64_t heads = s.batch * s.heads;
   const bool splits = p.key_splits > 1;
@@ -154,11 +173,11 @@ void flash_forward(const FlashForward& p) {
     parts = {p.split_logsumexp ? p.split_logsumexp : logsumexp.data(), out.data()};
   }
   const std::size_t bytes = body.forward_workspace(p, t);
-  parallel_for(tasks, 1, [&](std::int64_t begin, std::int64_t end) {
-    body.forward(p, t, parts, begin, end, workspace(bytes));
-  });
+  parallel_for(tasks, 1,
+               [&](std::int64_t begin, std::int64_t end) { body.forward(p, t, parts, begin, end, workspace(bytes)); });
   if (splits)
-    parallel_for(heads * s.queries, 64, [&](std::int64_t begin, std::int64_t end) { body.combine(p, parts, begin, end); });
+    parallel_for(heads * s.queries, 64,
+                 [&](std::int64_t begin, std::int64_t end) { body.combine(p, parts, begin, end); });
 }
 
 void flash_backward(const FlashBackward& p) {
@@ -170,9 +189,8 @@ void flash_backward(const FlashBackward& p) {
   const FlashBody& body = SO_BODY(flash_body);
   const FlashTiles t = flash_backward_tiles(s, p.dropout.p > 0.0f);
   const std::size_t bytes = body.backward_workspace(p, t);
-  parallel_for(s.batch * s.heads, 1, [&](std::int64_t begin, std::int64_t end) {
-    body.backward(p, t, begin, end, workspace(bytes));
-  });
+  parallel_for(s.batch * s.heads, 1,
+               [&](std::int64_t begin, std::int64_t end) { body.backward(p, t, begin, end, workspace(bytes)); });
 }
 
 }  // namespace step_oracle::attention

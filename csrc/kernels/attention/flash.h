@@ -9,7 +9,8 @@
 //           second kernel combines them. Backward: a thread block a key tile, query tiles from the last to the first;
 //           dQ is the sum, over key tiles, of products of their own, in float32 buffers (`dq_buffers`). Products are
 //           chains of depth-16 tensor-core steps in ascending depth.
-// Rounding  x = S scale_log2, then exp2f(x - m), each rounded (not fused). Fused: the row sum's rescaling with the first
+// Rounding  x = S scale_log2, then exp2f(x - m), each rounded (not fused). Fused: the row sum's rescaling with the
+// first
 //           addition of a later tile, and the logsumexp. Weights are rounded to the type before they are multiplied;
 //           the row sum has them unrounded. Additions to dQ flush subnormal addends and sums to zero.
 // NaN       as arith/convert.h. A row without keys: out 0, logsumexp +infinity.

@@ -22,8 +22,8 @@ struct FlashBody {
   void (*combine)(const attention::FlashForward& p, const FlashParts& parts, std::int64_t begin, std::int64_t end);
   std::size_t (*backward_workspace)(const attention::FlashBackward& p, const attention::FlashTiles& t);
   // Heads [begin, end), counted over batch and heads.
-  void (*backward)(const attention::FlashBackward& p, const attention::FlashTiles& t, std::int64_t begin, std::int64_t end,
-                   void* workspace);
+  void (*backward)(const attention::FlashBackward& p, const attention::FlashTiles& t, std::int64_t begin,
+                   std::int64_t end, void* workspace);
 };
 SO_DECLARE_BODY(FlashBody, flash_body)
 

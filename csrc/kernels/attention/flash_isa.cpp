@@ -141,8 +141,21 @@ struct Forward {
     if (panel == panel_at) return;
     panel_at = panel;
     const Int col0 = panel * w.panel;
-    Task task{&w.queries, 0, rows, &w.keys, col0 / kCols, 0, smaller(w.panel, p.shape.keys - col0), w.queries.pitch,
-              w.scores, w.score_pitch, true, w.queries.range, w.queries.pitch, false, w.saved};
+    Task task{&w.queries,
+              0,
+              rows,
+              &w.keys,
+              col0 / kCols,
+              0,
+              smaller(w.panel, p.shape.keys - col0),
+              w.queries.pitch,
+              w.scores,
+              w.score_pitch,
+              true,
+              w.queries.range,
+              w.queries.pitch,
+              false,
+              w.saved};
     multiply<K>(task, [&](Int i, Int j) { return seen(i + 1, col0 + j, 1) > 0; });
   }
 
@@ -204,8 +217,8 @@ struct Forward {
       ExponentRange range = w.weights.range;
       range.low -= lost;  // the accumulators shrank with the factors
       const bool falling = c.scale_log2 > 0.0f && c.scale_log2 < flash::plus_infinity();  // else factors exceed 1
-      Task task{&w.weights, 0, rows, &w.values, 0, col0, s.head_dim, t.keys, w.out, w.out_pitch, first, range,
-                up(s.keys, t.keys), !falling, w.saved};
+      Task task{&w.weights,  0,     rows,  &w.values,          0,        col0,   s.head_dim, t.keys, w.out,
+                w.out_pitch, first, range, up(s.keys, t.keys), !falling, w.saved};
       multiply<K>(task, Always{});
     }
   }
@@ -217,7 +230,8 @@ struct Forward {
       const flash::RowEnd e = flash::end_of_row(w.max[r], (l[0] + l[2]) + (l[1] + l[3]), c.scale, false);
       p.logsumexp[(batch * s.heads + h) * s.queries + row0 + r] = e.logsumexp;
       const float factor = p.dropout.p > 0.0f ? e.inverse * c.inverse_keep : e.inverse;
-      std::uint16_t* const to = p.out + batch * p.out_strides.batch + (row0 + r) * p.out_strides.position + h * p.out_strides.head;
+      std::uint16_t* const to =
+          p.out + batch * p.out_strides.batch + (row0 + r) * p.out_strides.position + h * p.out_strides.head;
       for (Int d = 0; d < s.head_dim; ++d) to[d] = narrow<K>(w.out[r * w.out_pitch + d] * factor);
     }
   }
@@ -234,7 +248,8 @@ struct Forward {
 
   void query_tile(Int task) {
     const FlashShape& s = p.shape;
-    const Int tiles = (s.queries + t.queries - 1) / t.queries, batch = task / tiles / s.heads, h = task / tiles % s.heads;
+    const Int tiles = (s.queries + t.queries - 1) / t.queries, batch = task / tiles / s.heads,
+              h = task / tiles % s.heads;
     row0 = task % tiles * t.queries, rows = smaller(t.queries, s.queries - row0);
     const Int last = flash::key_tiles_end(s, row0 + t.queries, t.keys);
     pack_keys(batch, h / (s.heads / s.key_heads));
@@ -274,7 +289,8 @@ void combine(const FlashForward& p, const FlashParts& parts, Int begin, Int end)
       for (Int d = 0; d < s.head_dim; ++d) sum[d] = fma(weight, from[d], sum[d]);
     }
     const Int batch = at / s.queries / s.heads, h = at / s.queries % s.heads, row = at % s.queries;
-    std::uint16_t* const to = p.out + batch * p.out_strides.batch + row * p.out_strides.position + h * p.out_strides.head;
+    std::uint16_t* const to =
+        p.out + batch * p.out_strides.batch + row * p.out_strides.position + h * p.out_strides.head;
     for (Int d = 0; d < s.head_dim; ++d) to[d] = narrow<K>(sum[d]);
   }
 }
@@ -368,7 +384,8 @@ struct Backward {
   void pack_head() {
     const FlashShape& s = p.shape;
     const Matrix q = by_query(p.query, p.query_strides), g = by_query(p.grad_out, p.grad_out_strides),
-                 o = by_query(p.out, p.out_strides), k = by_key(p.key, p.key_strides), v = by_key(p.value, p.value_strides);
+                 o = by_query(p.out, p.out_strides), k = by_key(p.key, p.key_strides),
+                 v = by_key(p.value, p.value_strides);
     const ExponentRange rq = range_of<K>(q), rg = range_of<K>(g), rk = range_of<K>(k);
     pack_columns_turned<K>(q, rq, w.queries_turned), pack_columns<K>(q, rq, w.queries);
     pack_columns_turned<K>(g, rg, w.grads_turned), pack_columns<K>(g, rg, w.grads);
@@ -401,7 +418,8 @@ struct Backward {
       for (Int r = 0; r < first; ++r) dp[r] = 0.0f;
     for (Int r = rows; r < n; ++r) x[r] = flash::minus_infinity(), dp[r] = 0.0f;
     for (Int r = 0; r < n; ++r) x[r] = mufu::ex2(x[r] * log2 - scaled[r]);
-    std::uint16_t *const weights = w.weights.raw + j * w.weights.pitch, *const slopes = w.slopes.raw + j * w.slopes.pitch;
+    std::uint16_t *const weights = w.weights.raw + j * w.weights.pitch, *const slopes =
+                                                                            w.slopes.raw + j * w.slopes.pitch;
     if (p.dropout.p > 0.0f) {
       const std::uint8_t* keep = w.keep + j * n;
       for (Int r = 0; r < n; ++r) {
@@ -421,26 +439,30 @@ struct Backward {
     const FlashShape& s = p.shape;
     const Int n = t.queries;
     const auto wanted = [&](Int i, Int j) { return !may_skip || first_seeing(i) < j + kCols; };
-    multiply<K>(Task{&w.keys, col0, cols, &w.queries_turned, row0 / kCols, 0, rows, w.keys.pitch, w.scores, w.tile_pitch,
-                     true, w.keys.range, w.keys.pitch, false, w.saved}, wanted);
+    multiply<K>(Task{&w.keys, col0, cols, &w.queries_turned, row0 / kCols, 0, rows, w.keys.pitch, w.scores,
+                     w.tile_pitch, true, w.keys.range, w.keys.pitch, false, w.saved},
+                wanted);
     multiply<K>(Task{&w.values, col0, cols, &w.grads_turned, row0 / kCols, 0, rows, w.values.pitch, w.products,
-                     w.tile_pitch, true, w.values.range, w.values.pitch, false, w.saved}, wanted);
-    if (p.dropout.p > 0.0f)
-      draw(p.dropout, c.threshold, batch * s.heads + head, row0, n, col0, t.keys, w.keep, 1, n);
+                     w.tile_pitch, true, w.values.range, w.values.pitch, false, w.saved},
+                wanted);
+    if (p.dropout.p > 0.0f) draw(p.dropout, c.threshold, batch * s.heads + head, row0, n, col0, t.keys, w.keep, 1, n);
     for (Int j = 0; j < cols; ++j) weigh(j);
     pack_rows<K>(w.weights, cols, n, w.grads.range.high);
     pack_rows<K>(w.slopes, cols, n, w.queries.range.high);
     multiply<K>(Task{&w.weights, 0, cols, &w.grads, 0, row0, s.head_dim, n, w.dv, w.dim_pitch, false, w.weights.range,
-                     up(s.queries, n), false, w.saved}, Always{});
+                     up(s.queries, n), false, w.saved},
+                Always{});
     multiply<K>(Task{&w.slopes, 0, cols, &w.queries, 0, row0, s.head_dim, n, w.dk, w.dim_pitch, false, w.slopes.range,
-                     up(s.queries, n), false, w.saved}, Always{});
+                     up(s.queries, n), false, w.saved},
+                Always{});
     for (Int j = cols; j < t.keys; ++j) std::memset(w.slopes.raw + j * n, 0, static_cast<std::size_t>(n) * 2);
     turn(w.slopes, t.keys, n, w.slopes_by_query);
     clear_special(w.slopes_by_query, n);
     w.slopes_by_query.range = {};
     pack_rows<K>(w.slopes_by_query, rows, t.keys, w.key_columns.range.high);
     multiply<K>(Task{&w.slopes_by_query, 0, rows, &w.key_columns, 0, col0, s.head_dim, t.keys, w.dq_tile, w.dim_pitch,
-                     true, w.slopes_by_query.range, t.keys, false, w.saved}, Always{});
+                     true, w.slopes_by_query.range, t.keys, false, w.saved},
+                Always{});
     for (Int r = 0; r < rows; ++r) {
       float* const to = w.dq_buffer + (row0 + r) * s.head_dim;
       const float* from = w.dq_tile + r * w.dim_pitch;
@@ -461,9 +483,11 @@ struct Backward {
       query_tile();
     }
     store(w.dk, w.dim_pitch, col0, cols, p.grad_key, p.grad_key_strides, c.gradient);
-    store(w.dv, w.dim_pitch, col0, cols, p.grad_value, p.grad_value_strides, p.dropout.p > 0.0f ? c.inverse_keep : 1.0f);
+    store(w.dv, w.dim_pitch, col0, cols, p.grad_value, p.grad_value_strides,
+          p.dropout.p > 0.0f ? c.inverse_keep : 1.0f);
   }
-  void store(const float* from, Int pitch, Int position, Int n, std::uint16_t* to, const Strides& st, float factor) const {
+  void store(const float* from, Int pitch, Int position, Int n, std::uint16_t* to, const Strides& st,
+             float factor) const {
     for (Int i = 0; i < n; ++i) {
       std::uint16_t* const row = to + batch * st.batch + (position + i) * st.position + head * st.head;
       for (Int d = 0; d < p.shape.head_dim; ++d) row[d] = narrow<K>(from[i * pitch + d] * factor);

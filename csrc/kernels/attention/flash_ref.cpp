@@ -31,11 +31,11 @@ using Half = std::vector<std::uint16_t>;
 using Floats = std::vector<float>;
 
 // Rows [row, row + rows) of a head, each filled up to `width`.
-Half load(const std::uint16_t* from, const Strides& st, Int b, Int h, Int row, Int rows, Int limit, Int dim, Int width) {
+Half load(const std::uint16_t* from, const Strides& st, Int b, Int h, Int row, Int rows, Int limit, Int dim,
+          Int width) {
   Half tile(static_cast<std::size_t>(rows * width), 0);
   for (Int r = 0; r < rows && row + r < limit; ++r)
-    for (Int d = 0; d < dim; ++d)
-      tile[r * width + d] = from[b * st.batch + (row + r) * st.position + h * st.head + d];
+    for (Int d = 0; d < dim; ++d) tile[r * width + d] = from[b * st.batch + (row + r) * st.position + h * st.head + d];
   return tile;
 }
 
@@ -59,7 +59,8 @@ struct Rows {
   Floats max, sum, out;  // sum: four lanes a row
 };
 
-void visit(const FlashForward& p, const Block& k, const FlashTiles& t, Int tile, bool first, const Half& q, Rows& rows) {
+void visit(const FlashForward& p, const Block& k, const FlashTiles& t, Int tile, bool first, const Half& q,
+           Rows& rows) {
   const FlashShape& s = p.shape;
   const Type type(s);
   const Scales c = flash::scales(p.scale, p.dropout.p);
@@ -94,11 +95,11 @@ void visit(const FlashForward& p, const Block& k, const FlashTiles& t, Int tile,
     rows.max[r] = max;
     for (Int j = 0; j < t.keys; ++j) {
       weights[j] = type.narrow(x[j]);
-      if (p.dropout.p > 0.0f && !kept(p.dropout, c.threshold, k.batch * s.heads + k.head, k.row + r, col0 + j)) weights[j] = 0;
+      if (p.dropout.p > 0.0f && !kept(p.dropout, c.threshold, k.batch * s.heads + k.head, k.row + r, col0 + j))
+        weights[j] = 0;
     }
     for (Int d = 0; d < k.width; ++d)
-      rows.out[r * k.width + d] =
-          type.chain(weights.data(), 1, &value[d], k.width, t.keys, rows.out[r * k.width + d]);
+      rows.out[r * k.width + d] = type.chain(weights.data(), 1, &value[d], k.width, t.keys, rows.out[r * k.width + d]);
   }
 }
 
@@ -120,8 +121,8 @@ void whole_keys(const FlashForward& p) {
   for (Int b = 0; b < s.batch; ++b)
     for (Int h = 0; h < s.heads; ++h)
       for (Int row = 0; row < s.queries; row += t.queries) {
-        const Block k{b, h, row, t.queries, flash::head_class(s.head_dim), 0,
-                      flash::key_tiles_end(s, row + t.queries, t.keys)};
+        const Block k{
+            b, h, row, t.queries, flash::head_class(s.head_dim), 0, flash::key_tiles_end(s, row + t.queries, t.keys)};
         const Rows rows = block(p, k, t);
         for (Int r = 0; r < k.rows && row + r < s.queries; ++r) {
           const flash::RowEnd end = flash::end_of_row(rows.max[r], total(&rows.sum[r * 4]), c.scale, false);
@@ -239,7 +240,8 @@ void key_block(const FlashBackward& p, const KeyBlock& k, const Floats& sums, Fl
   const auto put = [&](std::uint16_t* to, const Strides& st, const Floats& from, float factor) {
     for (Int j = 0; j < bn && k.col + j < s.keys; ++j)
       for (Int d = 0; d < s.head_dim; ++d)
-        to[k.batch * st.batch + (k.col + j) * st.position + k.head * st.head + d] = type.narrow(from[j * w + d] * factor);
+        to[k.batch * st.batch + (k.col + j) * st.position + k.head * st.head + d] =
+            type.narrow(from[j * w + d] * factor);
   };
   put(p.grad_key, p.grad_key_strides, dk, c.gradient);
   put(p.grad_value, p.grad_value_strides, dv, drops ? c.inverse_keep : 1.0f);

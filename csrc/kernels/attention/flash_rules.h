@@ -1,4 +1,5 @@
-// What the definition and the body of FlashAttention-2 share: constants of a launch, the dropout mask, the end of a row.
+// What the definition and the body of FlashAttention-2 share: constants of a launch, the dropout mask, the end of a
+// row.
 #pragma once
 #include <cstdint>
 
@@ -38,7 +39,12 @@ inline Scales scales(float scale, float dropout_p) {
 }
 
 inline std::int64_t head_class(std::int64_t head_dim) {  // [src static_switch.h HEADDIM_SWITCH]
-  return head_dim <= 32 ? 32 : head_dim <= 64 ? 64 : head_dim <= 96 ? 96 : head_dim <= 128 ? 128 : head_dim <= 192 ? 192 : 256;
+  return head_dim <= 32    ? 32
+         : head_dim <= 64  ? 64
+         : head_dim <= 96  ? 96
+         : head_dim <= 128 ? 128
+         : head_dim <= 192 ? 192
+                           : 256;
 }
 
 // Lanes that share a row of grad_out * out in the backward's first kernel [src kernel_traits.h kBlockKSmem].
@@ -53,8 +59,8 @@ inline int random_byte(std::int64_t row, std::int64_t col) {
 // The block of a lane; `head` counts batch * heads + head.
 inline philox::Block random_block(const attention::FlashDropout& d, std::int64_t head, int lane, std::int64_t row,
                                   std::int64_t col) {
-  const std::uint64_t tile = static_cast<std::uint64_t>(row / kRandomRows) |
-                             static_cast<std::uint64_t>(col / kRandomCols) << 32;
+  const std::uint64_t tile =
+      static_cast<std::uint64_t>(row / kRandomRows) | static_cast<std::uint64_t>(col / kRandomCols) << 32;
   return philox::block<7>(d.seed, tile, d.offset + static_cast<std::uint64_t>(head * 32 + lane));
 }
 
@@ -83,7 +89,8 @@ inline std::int64_t key_tiles_end(const attention::FlashShape& s, std::int64_t r
   return end < all ? end : all;
 }
 // The first query tile that sees a key tile. [src flash_bwd_kernel.h m_block_min]
-inline std::int64_t first_query_tile(const attention::FlashShape& s, std::int64_t first_key, std::int64_t tile_queries) {
+inline std::int64_t first_query_tile(const attention::FlashShape& s, std::int64_t first_key,
+                                     std::int64_t tile_queries) {
   const std::int64_t row = first_key + s.queries - s.keys;
   return s.causal && row > 0 ? row / tile_queries : 0;
 }

@@ -60,7 +60,7 @@ struct Columns {
   std::uint8_t* exponents;  // the same; bytes as dot_tile wants them
   std::uint8_t* special;    // a column
   bool any_special;
-  Int cols, depth;          // depth: rows held, those beyond the matrix are zeros
+  Int cols, depth;  // depth: rows held, those beyond the matrix are zeros
   ExponentRange range;
   // The matrix itself, for the scalar rule: element (k, column) and where it ends in k.
   const std::uint16_t* raw;
@@ -206,7 +206,7 @@ inline void clear_special(Rows& r, Int rows) {
 
 struct Task {
   const Rows* a;
-  Int a_row;   // the first row of a
+  Int a_row;  // the first row of a
   Int rows;
   const Columns* b;
   Int b_tile, b_k;  // the first tile of columns, the first k
@@ -214,7 +214,7 @@ struct Task {
   Int depth;        // a multiple of the adder's terms
   float* acc;       // rows (rounded up to pairs) x acc_pitch, columns rounded up to whole tiles
   Int acc_pitch;
-  bool first;       // the accumulators start at +0
+  bool first;          // the accumulators start at +0
   ExponentRange seen;  // of A, over the whole chain
   Int chain;           // products of the whole chain
   bool scalar;         // whatever the operands
