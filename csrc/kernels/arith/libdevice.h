@@ -33,16 +33,17 @@ inline constexpr float kLn2 = 0x1.62e43p-1f;     // 0x3f317218
 
 // [src libdevice.10.bc@13.0 __nv_expf]
 [[gnu::always_inline]] inline float expf(float a) {
-  // n = floor(252 saturate(a log2(e) / 252 + 1/2)): the device adds 3 2^22 + 1 with rounding down.
-  const float t = fma(a, 0x1.77313ap-8f, 0.5f);
-  const float low = t > 0.0f ? t : 0.0f;  // NaN becomes 0
-  const float s = low < 1.0f ? low : 1.0f;
-  const float up = fma(s, 252.0f, 0x1.8p23f) - 0x1.8p23f;
-  const float whole = up - (fma(s, 252.0f, -up) < 0.0f ? 1.0f : 0.0f);
-  const float i = whole - 126.0f;
+  // n = floor(252 saturate(a log2(e) / 252 + 1/2)): the device adds 3 2^22 + 1 with rounding down. As integers, words of
+  // floats keep their order; a NaN may saturate either way.
+  const std::int32_t t = static_cast<std::int32_t>(bits_of(fma(a, 0x1.77313ap-8f, 0.5f)));
+  const std::int32_t low = t > 0 ? t : 0;
+  const float s = float_of(static_cast<std::uint32_t>(low < 0x3f800000 ? low : 0x3f800000));
+  const float near = fma(s, 252.0f, 0x1.8p23f);
+  const std::uint32_t up = bits_of(fma(s, 252.0f, 0x1.8p23f - near)) >> 31;  // 1 where it was rounded up
+  const std::uint32_t n = bits_of(near) - up;                                // its low bits are the whole number
+  const float i = float_of(n) - 0x1.8000fcp23f;                              // less 126
   const float f = fma(a, 0x1.4ae0c0p-26f, fma(a, kLog2e, -i));
-  const float scale = float_of(static_cast<std::uint32_t>(static_cast<std::int32_t>(whole) + 1) << 23);
-  return canonical(mufu::ex2_ftz(f) * scale);
+  return canonical(mufu::ex2_ftz(f) * float_of((n + 1) << 23));
 }
 
 // [src libdevice.10.bc@13.0 __nv_exp2f]

@@ -70,19 +70,15 @@ inline constexpr Columns<64> kLg2 = columns(k_lg2, 16, 0);
 inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
 
 // ---- the interpolator ----
-// S(x) >> 19 for 17-bit x. The exact square less its columns 16, 17 and 18 exceeds S by the columns below 16, which
-// sum to less than 2^19 (455,000 at most): the quotient is exact though the float square is rounded (by 2^9 at most).
+// S(x) >> 19 for 17-bit x. With x = 2^10 h + 2^8 l + low (h 7 bits, l 2, low 8): of (4 h + l)^2 the columns that stay
+// are 2^3 h (2 h + l); of the products of a bit i of low with 4 h + l those that reach 2^19: (4 h + l) >> (10 - i), of
+// bits 2 to 7; of low^2 none.
 [[gnu::always_inline]] inline std::int32_t squarer(std::int32_t x) {
-  // Columns 16 to 18, in units of 2^16: bit i meets bits 15 - i, 16 - i and 17 - i.
-  const auto row = [x](int i) {
-    return (x >> (15 - i)) & 7 & (static_cast<std::int32_t>(static_cast<std::uint32_t>(x) << (31 - i)) >> 31);
+  const std::int32_t top = x >> 8, h = x >> 10;
+  const auto row = [x, top](int i) {
+    return (top >> (10 - i)) & (static_cast<std::int32_t>(static_cast<std::uint32_t>(x) << (31 - i)) >> 31);
   };
-  const std::int32_t b8 = (x >> 8) & 1, b9 = (x >> 9) & 1;
-  const std::int32_t dropped =
-      ((row(0) + row(1)) + (row(2) + row(3))) + ((row(4) + row(5)) + (row(6) + row(7))) + b8 + 4 * ((b8 & b9) + b9);
-  const float f = static_cast<float>(x);
-  const std::int32_t square = static_cast<std::int32_t>((f * f) * 0x1p-12f);
-  return (square + 2 - (dropped << 4)) >> 7;
+  return h * (top - 2 * h) + ((row(2) + row(3)) + (row(4) + row(5)) + (row(6) + row(7)));
 }
 
 // Significand of 2^(k / 2^23), k in [0, 2^23), less its leading one: 23 bits.
@@ -112,7 +108,28 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
   return static_cast<float>(double_of(bits_of(v) & ~0x1fffffffull));
 }
 
+// ---- table look-ups ----
+#if defined(SO_ISA) && defined(__AVX512BW__)
+// mufu_lanes_isa.cpp has these for vectors too.
+#define SO_MUFU_LANES 1
+#ifdef SO_MUFU_DEFINES_LANES
+#define SO_LANES [[gnu::const, gnu::visibility("hidden")]]
+#else
+#define SO_LANES [[gnu::simd("notinbranch"), gnu::const, gnu::visibility("hidden")]]
+#endif
+SO_LANES float ex2_ftz(float x) noexcept;
+SO_LANES std::int32_t rcp_table(std::int32_t m) noexcept;
+SO_LANES std::int32_t rsqrt_table(std::int32_t m) noexcept;
+SO_LANES float sin_table(std::int32_t r) noexcept;
+#undef SO_LANES
+#else
+[[gnu::always_inline]] inline std::int32_t rcp_table(std::int32_t m) { return falling(kRcp, m >> 16, (m & 0xffff) << 1); }
+[[gnu::always_inline]] inline std::int32_t rsqrt_table(std::int32_t m) { return falling(kRsqrt, m >> 17, m & 0x1ffff); }
+[[gnu::always_inline]] inline float sin_table(std::int32_t r) { return truncated(fixed_point(kSin, r)); }
+#endif
+
 // ---- ex2 ----
+#ifndef SO_MUFU_LANES
 [[gnu::always_inline]] inline float ex2_ftz(float x) {
   const std::uint32_t u = bits_of(x), magnitude = u & 0x7fffffffu;
   // 255 stands for all that overflow or underflow anyway, so that k fits 32 bits.
@@ -128,6 +145,7 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
   r = pick(e <= 0, 0u, r);
   return float_of(pick(magnitude > 0x7f800000u, kCardNan32, r));
 }
+#endif
 [[gnu::always_inline]] inline float ex2(float x) {
   const bool low = x < -126.0f;
   const float r = ex2_ftz(pick(low, x * 0.5f, x));
@@ -138,7 +156,7 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
 [[gnu::always_inline]] inline float rcp_ftz(float x) {
   const std::int32_t u = static_cast<std::int32_t>(bits_of(x)), sign = u & static_cast<std::int32_t>(0x80000000u);
   const std::int32_t e = (u >> 23) & 255, m = u & 0x7fffff;
-  const std::int32_t v = falling(kRcp, m >> 16, (m & 0xffff) << 1);  // (2^23, 2^24]
+  const std::int32_t v = rcp_table(m);  // (2^23, 2^24]
   const std::int32_t word = v - 0x800000 + ((253 - e) << 23);
   std::uint32_t r = pick((word < 0x800000) | (e == 255), 0u, static_cast<std::uint32_t>(word));
   r = pick(e == 0, 0x7f800000u, r) | static_cast<std::uint32_t>(sign);
@@ -149,7 +167,7 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
   const std::int32_t e = (u >> 23) & 255, m = u & 0x7fffff;
   const std::int32_t odd = (e & 1) ^ 1;  // exponents count from 127
   const std::int32_t half = (e - 127 - odd) >> 1;
-  std::int32_t v = falling(kRsqrt, (odd << 6) | (m >> 17), m & 0x1ffff);
+  std::int32_t v = rsqrt_table((odd << 23) | m);
   // Powers of four are exact, beside the table.
   v = static_cast<std::int32_t>(pick((odd | m) == 0, 0x1000000u, static_cast<std::uint32_t>(v)));
   std::uint32_t r = static_cast<std::uint32_t>(v - 0x800000 + ((126 - half) << 23));
@@ -193,7 +211,7 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
 [[gnu::always_inline]] inline float wave(float t, std::int32_t k, std::uint32_t sign) {
   const std::int32_t q = (k >> 23) & 3;
   const std::int32_t r = (k ^ -(q & 1)) & 0x7fffff;
-  const float y = truncated(fixed_point(kSin, r)) * 0x1p-37f;
+  const float y = sin_table(r) * 0x1p-37f;
   const float z = float_of(bits_of(y) | (sign ^ (static_cast<std::uint32_t>(q >> 1) << 31)));
   return pick((bits_of(t) & 0x7f800000u) == 0x7f800000u, card_nan(), z);
 }

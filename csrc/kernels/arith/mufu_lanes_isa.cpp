@@ -1,0 +1,179 @@
+// The table look-ups of mufu.h for the lanes of a vector (AVX-512): a loop that calls them stays a vector loop, and a
+// permutation of registers replaces gathers, which cost more than all the rest. The names are the vector function ABI's
+// (_ZGV, ISA letter, lanes, parameters): the compiler calls them for [[gnu::simd]] declarations.
+#define SO_MUFU_DEFINES_LANES  // else the compiler makes vector forms of its own out of the scalar ones
+#include "csrc/kernels/arith/mufu.h"
+
+#ifdef SO_MUFU_LANES
+// gcc 12 calls the undefined vectors of its own header uninitialised (its bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+
+SO_ISA_BEGIN
+namespace mufu {
+namespace {
+using Lanes = __m512i;
+[[gnu::always_inline]] inline Lanes all(std::int32_t v) { return _mm512_set1_epi32(v); }
+[[gnu::always_inline]] inline Lanes load(const void* p) { return _mm512_loadu_si512(p); }
+
+// t[i & 63]
+[[gnu::always_inline]] inline Lanes look(const std::int32_t* t, Lanes i) {
+  const Lanes low = _mm512_permutex2var_epi32(load(t), i, load(t + 16));
+  const Lanes high = _mm512_permutex2var_epi32(load(t + 32), i, load(t + 48));
+  return _mm512_mask_blend_epi32(_mm512_test_epi32_mask(i, all(32)), low, high);
+}
+[[gnu::always_inline]] inline Lanes look128(const std::int32_t* t, Lanes i) {
+  return _mm512_mask_blend_epi32(_mm512_test_epi32_mask(i, all(64)), look(t, i), look(t + 64, i));
+}
+
+// The rows of mufu::squarer, three bits of low with three bits of the top at a time: 64 results each. Index: bits of low,
+// then bits of the top.
+struct Products {
+  std::int16_t outer[64];  // bits 5 to 7 with bits 14 to 16
+  std::int16_t inner[64];  // bits 5 to 7 with bits 11 to 13
+  std::int16_t last[64];   // bits 2 to 4 with bits 14 to 16
+};
+constexpr Products products() {
+  Products p{};
+  for (int i = 0; i < 64; ++i) {
+    const int low = i & 7, top = i >> 3;
+    p.outer[i] = static_cast<std::int16_t>(2 * low * top);
+    for (int bit = 0; bit < 3; ++bit)
+      if (low >> bit & 1) p.inner[i] = p.last[i] = static_cast<std::int16_t>(p.inner[i] + (top >> (2 - bit)));
+  }
+  return p;
+}
+alignas(64) constexpr Products kProducts = products();
+[[gnu::always_inline]] inline Lanes look(const std::int16_t (&t)[64], Lanes i) {
+  return _mm512_permutex2var_epi16(load(t), i, load(t + 32));
+}
+constexpr int kSelect = 0xca;  // vpternlog: a ? b : c
+[[gnu::always_inline]] inline Lanes squarer(Lanes x) {
+  const Lanes top = _mm512_srli_epi32(x, 8), h = _mm512_srli_epi32(x, 10);
+  const Lanes square = _mm512_mullo_epi32(h, _mm512_sub_epi32(top, _mm512_add_epi32(h, h)));
+  const Lanes low = _mm512_srli_epi32(x, 5), high = _mm512_srli_epi32(x, 11);
+  const auto index = [](Lanes low_bits, Lanes top_bits) {  // a permutation reads six bits of each word
+    return _mm512_ternarylogic_epi32(all(7), low_bits, top_bits, kSelect);
+  };
+  const Lanes outer = look(kProducts.outer, index(low, high)), inner = look(kProducts.inner, index(low, top));
+  const Lanes last = look(kProducts.last, index(_mm512_srli_epi32(x, 2), high));
+  return _mm512_add_epi32(_mm512_add_epi32(square, outer), _mm512_add_epi32(inner, last));
+}
+
+// mufu::ex2_ftz
+[[gnu::always_inline]] inline __m512 ex2_lanes(__m512 v) {
+  const Lanes u = _mm512_castps_si512(v), magnitude = _mm512_and_si512(u, all(0x7fffffff));
+  const __m512 a = _mm512_castsi512_ps(_mm512_min_epu32(magnitude, all(0x437f0000)));
+  const Lanes k = _mm512_cvttps_epi32(_mm512_mul_ps(a, _mm512_set1_ps(0x1p23f)));
+  const Lanes complement = _mm512_xor_si512(k, _mm512_srai_epi32(u, 31));
+  const __mmask16 whole = _mm512_mask_testn_epi32_mask(_mm512_movepi32_mask(u), k, all(0x7fffff));
+  const Lanes f = _mm512_mask_add_epi32(complement, whole, complement, all(1));
+
+  const Lanes i = _mm512_srli_epi32(f, 17), x = _mm512_and_si512(f, all(0x1ffff));
+  const Lanes high_square = look(reinterpret_cast<const std::int32_t*>(kEx2.high_square), i);
+  const Lanes slope_low = look(kEx2.slope_low, i);
+  const Lanes square = _mm512_add_epi32(_mm512_and_si512(high_square, all(511)), all(kSquareBase));
+  const Lanes product = _mm512_mullo_epi32(_mm512_srai_epi32(slope_low, 15), x);
+  const Lanes bent = _mm512_mullo_epi32(square, squarer(x));
+  const Lanes low = _mm512_and_si512(slope_low, all(0x7fff));
+  const Lanes rest = _mm512_srai_epi32(_mm512_add_epi32(_mm512_add_epi32(product, bent), low), 15);
+  const Lanes fraction = _mm512_add_epi32(_mm512_add_epi32(_mm512_srli_epi32(high_square, 9), x), rest);
+
+  const Lanes exponent = _mm512_add_epi32(_mm512_and_si512(f, all(~0x7fffff)), all(0x3f800000));
+  const __mmask16 over_zero = _mm512_cmpge_epi32_mask(f, all(-126 * 0x800000));
+  Lanes r = _mm512_maskz_add_epi32(over_zero, fraction, exponent);
+  r = _mm512_mask_mov_epi32(r, _mm512_cmpge_epi32_mask(f, all(128 * 0x800000)), all(0x7f800000));
+  const __mmask16 nan = _mm512_cmpgt_epu32_mask(magnitude, all(0x7f800000));
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(r, nan, all(static_cast<std::int32_t>(kCardNan32))));
+}
+
+[[gnu::always_inline]] inline Lanes falling_lanes(const Columns<128>& t, Lanes i, Lanes x) {
+  const Lanes half = _mm512_srli_epi32(x, 1), slope = look128(t.slope, i);
+  const Lanes odd = _mm512_and_si512(_mm512_sub_epi32(all(0), _mm512_and_si512(x, all(1))),
+                                     _mm512_sub_epi32(slope, all(32768)));
+  const Lanes rest = _mm512_add_epi32(
+      _mm512_add_epi32(odd, _mm512_mullo_epi32(look128(t.square, i), squarer(x))), look128(t.low, i));
+  const Lanes sum = _mm512_add_epi32(_mm512_mullo_epi32(slope, half), _mm512_srai_epi32(rest, 1));
+  return _mm512_add_epi32(_mm512_sub_epi32(look128(t.high, i), half), _mm512_srai_epi32(sum, 15));
+}
+[[gnu::always_inline]] inline Lanes rcp_lanes(Lanes m) {
+  return falling_lanes(kRcp, _mm512_srli_epi32(m, 16), _mm512_slli_epi32(_mm512_and_si512(m, all(0xffff)), 1));
+}
+[[gnu::always_inline]] inline Lanes rsqrt_lanes(Lanes m) {
+  return falling_lanes(kRsqrt, _mm512_srli_epi32(m, 17), _mm512_and_si512(m, all(0x1ffff)));
+}
+
+// fixed_point of eight lanes; every step is exact.
+struct Halves {
+  __m512d low, high;
+};
+[[gnu::always_inline]] inline __m256i half(Lanes v, bool high) { return high ? _mm512_extracti64x4_epi64(v, 1) : _mm512_castsi512_si256(v); }
+[[gnu::always_inline]] inline Halves fixed_point_lanes(const Columns<64>& t, Lanes k) {
+  const Lanes i = _mm512_srli_epi32(k, 17), x = _mm512_and_si512(k, all(0x1ffff));
+  const Lanes c0 = look(t.high, i), low = look(t.low, i), slope = look(t.slope, i);
+  const Lanes rest = _mm512_mullo_epi32(look(t.square, i), squarer(x));
+  const auto sum = [&](bool h) {
+    const __m512d base = _mm512_fmadd_pd(_mm512_cvtepi32_pd(half(c0, h)), _mm512_set1_pd(65536.0),
+                                         _mm512_cvtepi32_pd(half(low, h)));
+    const __m512d line = _mm512_fmadd_pd(_mm512_cvtepi32_pd(half(slope, h)), _mm512_cvtepi32_pd(half(x, h)), base);
+    return _mm512_add_pd(line, _mm512_cvtepi32_pd(half(rest, h)));
+  };
+  return {sum(false), sum(true)};
+}
+[[gnu::always_inline]] inline __m512 floats(__m512d low, __m512d high) {
+  return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
+}
+[[gnu::always_inline]] inline __m512d cut(__m512d v) {
+  return _mm512_castsi512_pd(_mm512_and_si512(_mm512_castpd_si512(v), _mm512_set1_epi64(~0x1fffffffll)));
+}
+[[gnu::always_inline]] inline __m512 sin_lanes(Lanes r) {
+  const Halves v = fixed_point_lanes(kSin, r);
+  return floats(cut(v.low), cut(v.high));
+}
+
+// Entry points: one number, and 16, 8 or 4 lanes under the letters of AVX-512, AVX2, AVX, SSE. Narrower vectors ride in
+// wide ones.
+[[gnu::always_inline]] inline Lanes wide(std::int32_t v) { return _mm512_castsi128_si512(_mm_cvtsi32_si128(v)); }
+[[gnu::always_inline]] inline Lanes wide(__m128i v) { return _mm512_castsi128_si512(v); }
+[[gnu::always_inline]] inline Lanes wide(__m256i v) { return _mm512_castsi256_si512(v); }
+[[gnu::always_inline]] inline Lanes wide(Lanes v) { return v; }
+[[gnu::always_inline]] inline __m512 wide(float v) { return _mm512_castps128_ps512(_mm_set_ss(v)); }
+[[gnu::always_inline]] inline __m512 wide(__m128 v) { return _mm512_castps128_ps512(v); }
+[[gnu::always_inline]] inline __m512 wide(__m256 v) { return _mm512_castps256_ps512(v); }
+[[gnu::always_inline]] inline __m512 wide(__m512 v) { return v; }
+[[gnu::always_inline]] inline void narrow(Lanes v, std::int32_t& r) { r = _mm512_cvtsi512_si32(v); }
+[[gnu::always_inline]] inline void narrow(Lanes v, __m128i& r) { r = _mm512_castsi512_si128(v); }
+[[gnu::always_inline]] inline void narrow(Lanes v, __m256i& r) { r = _mm512_castsi512_si256(v); }
+[[gnu::always_inline]] inline void narrow(Lanes v, Lanes& r) { r = v; }
+[[gnu::always_inline]] inline void narrow(__m512 v, float& r) { r = _mm512_cvtss_f32(v); }
+[[gnu::always_inline]] inline void narrow(__m512 v, __m128& r) { r = _mm512_castps512_ps128(v); }
+[[gnu::always_inline]] inline void narrow(__m512 v, __m256& r) { r = _mm512_castps512_ps256(v); }
+[[gnu::always_inline]] inline void narrow(__m512 v, __m512& r) { r = v; }
+}  // namespace
+
+#define SO_ENTRY(To, From, symbol, name, body)                         \
+  [[gnu::visibility("hidden")]] To symbol(From v) noexcept __asm__(name); \
+  To symbol(From v) noexcept {                                         \
+    To r;                                                              \
+    narrow(body(wide(v)), r);                                          \
+    return r;                                                          \
+  }
+#define SO_SCALAR "_ZN11step_oracle6avx5124mufu"
+#define SO_ENTRIES(name, mangled, To, To4, To8, To16, From, From4, From8, From16, body) \
+  SO_ENTRY(To, From, name##_1, SO_SCALAR mangled, body)                                 \
+  SO_ENTRY(To4, From4, name##_4b, "_ZGVbN4v_" SO_SCALAR mangled, body)                  \
+  SO_ENTRY(To4, From4, name##_4c, "_ZGVcN4v_" SO_SCALAR mangled, body)                  \
+  SO_ENTRY(To8, From8, name##_8, "_ZGVdN8v_" SO_SCALAR mangled, body)                   \
+  SO_ENTRY(To16, From16, name##_16, "_ZGVeN16v_" SO_SCALAR mangled, body)
+#define SO_INTS std::int32_t, __m128i, __m256i, Lanes
+#define SO_FLOATS float, __m128, __m256, __m512
+#define SO_EXPAND(...) SO_ENTRIES(__VA_ARGS__)
+SO_EXPAND(ex2_ftz, "7ex2_ftzEf", SO_FLOATS, SO_FLOATS, ex2_lanes)
+SO_EXPAND(rcp_table, "9rcp_tableEi", SO_INTS, SO_INTS, rcp_lanes)
+SO_EXPAND(rsqrt_table, "11rsqrt_tableEi", SO_INTS, SO_INTS, rsqrt_lanes)
+SO_EXPAND(sin_table, "9sin_tableEi", SO_FLOATS, SO_INTS, sin_lanes)
+
+}  // namespace mufu
+SO_ISA_END
+#endif
