@@ -113,14 +113,14 @@ inline constexpr Columns<64> kSin = columns(k_sin, 16, 0);
 // mufu_lanes_isa.cpp has these for vectors too.
 #define SO_MUFU_LANES 1
 #ifdef SO_MUFU_DEFINES_LANES
-#define SO_LANES [[gnu::const, gnu::visibility("hidden")]]
+#define SO_LANES [[gnu::const, gnu::nothrow, gnu::visibility("hidden")]]
 #else
-#define SO_LANES [[gnu::simd("notinbranch"), gnu::const, gnu::visibility("hidden")]]
+#define SO_LANES [[gnu::simd("notinbranch"), gnu::const, gnu::nothrow, gnu::visibility("hidden")]]
 #endif
-SO_LANES float ex2_ftz(float x) noexcept;
-SO_LANES std::int32_t rcp_table(std::int32_t m) noexcept;
-SO_LANES std::int32_t rsqrt_table(std::int32_t m) noexcept;
-SO_LANES float sin_table(std::int32_t r) noexcept;
+SO_LANES float ex2_ftz(float x);
+SO_LANES std::int32_t rcp_table(std::int32_t m);
+SO_LANES std::int32_t rsqrt_table(std::int32_t m);
+SO_LANES float sin_table(std::int32_t r);
 #undef SO_LANES
 #else
 [[gnu::always_inline]] inline std::int32_t rcp_table(std::int32_t m) { return falling(kRcp, m >> 16, (m & 0xffff) << 1); }

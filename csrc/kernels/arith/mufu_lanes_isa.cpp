@@ -153,8 +153,8 @@ struct Halves {
 }  // namespace
 
 #define SO_ENTRY(To, From, symbol, name, body)                         \
-  [[gnu::visibility("hidden")]] To symbol(From v) noexcept __asm__(name); \
-  To symbol(From v) noexcept {                                         \
+  [[gnu::visibility("hidden")]] To symbol(From v) __asm__(name); \
+  To symbol(From v) {                                                  \
     To r;                                                              \
     narrow(body(wide(v)), r);                                          \
     return r;                                                          \

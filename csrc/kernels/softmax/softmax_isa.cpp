@@ -16,25 +16,28 @@ constexpr std::int64_t kTile = 64;     // neighbouring columns of the spatial ke
 
 float add(float a, float b) { return a + b; }
 
-// What of an element enters the row's sum.
+// What of elements [begin, begin + n) enters the row's sum; `buffer` is room for them, if there is no other.
 template <class T>
 struct Exponentials {
   const T* x;
   float max;
   float* keep;  // all of them, for the quotients; or null
-  void fill(std::int64_t begin, std::int64_t n, float* out) const {
+  const float* values(std::int64_t begin, std::int64_t n, float* buffer) const {
     const T* at = x + begin;
+    float* out = keep ? keep + begin : buffer;
+#pragma GCC ivdep  // in place, at equal indices
     for (std::int64_t i = 0; i < n; ++i) out[i] = libdevice::expf(widen(at[i]) - max);
-    if (keep)
-      for (std::int64_t i = 0; i < n; ++i) keep[begin + i] = out[i];
+    return out;
   }
 };
 template <class T>
 struct Gradients {
   const T* x;
-  void fill(std::int64_t begin, std::int64_t n, float* out) const {
+  const float* values(std::int64_t begin, std::int64_t n, float* buffer) const {
     const T* at = x + begin;
-    for (std::int64_t i = 0; i < n; ++i) out[i] = widen(at[i]);
+    if constexpr (sizeof(T) == sizeof(float)) return at;
+    for (std::int64_t i = 0; i < n; ++i) buffer[i] = widen(at[i]);
+    return buffer;
   }
 };
 
@@ -44,10 +47,18 @@ void add_strided(const Source& source, std::int64_t begin, std::int64_t end, int
   const std::int64_t most = threads < 1024 ? 1024 / threads * threads : threads;
   for (std::int64_t at = begin; at < end; at += most) {
     const std::int64_t n = end - at < most ? end - at : most;
-    source.fill(at, n, buffer);
-    for (std::int64_t base = 0; base < n; base += threads) {
+    const float* v = source.values(at, n, buffer);
+    std::int64_t base = 0;
+    if (threads == kWarp) {
+      float lane[kWarp];
+      for (int t = 0; t < kWarp; ++t) lane[t] = sum[t];
+      for (; base + kWarp <= n; base += kWarp)
+        for (int t = 0; t < kWarp; ++t) lane[t] = lane[t] + v[base + t];
+      for (int t = 0; t < kWarp; ++t) sum[t] = lane[t];
+    }
+    for (; base < n; base += threads) {
       const std::int64_t m = n - base < threads ? n - base : threads;
-      for (std::int64_t t = 0; t < m; ++t) sum[t] = sum[t] + buffer[base + t];
+      for (std::int64_t t = 0; t < m; ++t) sum[t] = sum[t] + v[base + t];
     }
   }
 }
@@ -58,10 +69,10 @@ void add_vectors(const Source& source, std::int64_t begin, std::int64_t vectors,
                  float* buffer) {
   for (std::int64_t v = 0; v < vectors; v += threads) {
     const std::int64_t n = vectors - v < threads ? vectors - v : threads;
-    source.fill(begin + v * kVector, n * kVector, buffer);
+    const float* value = source.values(begin + v * kVector, n * kVector, buffer);
     for (std::int64_t t = 0; t < n; ++t) {
       float s = sum[t];
-      for (int j = 0; j < kVector; ++j) s = s + buffer[t * kVector + j];
+      for (int j = 0; j < kVector; ++j) s = s + value[t * kVector + j];
       sum[t] = s;
     }
   }
@@ -87,8 +98,8 @@ void thread_sums(const Source& source, const Plan& plan, std::int64_t n, std::in
     std::int64_t at = 0;
     if (shift > 0) {
       at = plan.threads - shift < n ? plan.threads - shift : n;
-      source.fill(0, at, buffer);
-      for (std::int64_t i = 0; i < at; ++i) sum[shift + i] = sum[shift + i] + buffer[i];
+      const float* v = source.values(0, at, buffer);
+      for (std::int64_t i = 0; i < at; ++i) sum[shift + i] = sum[shift + i] + v[i];
     }
     const std::int64_t block = std::int64_t{plan.vector} * plan.threads, whole = (n - at) / block * block;
     add_vectors(source, plan, at, whole / plan.vector, sum, buffer);
