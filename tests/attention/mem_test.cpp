@@ -38,5 +38,11 @@ TEST(MemEfficient, DefinitionGivesTheKernelsBytes) {
   std::printf("%zu cases\n", cases().size());
 }
 
+TEST(MemEfficient, EveryIsaGivesTheKernelsBytes) {
+  for_each_isa_and_threads([] {
+    for (const AttentionCase& c : cases()) check(c, attention::mem_forward, attention::mem_backward);
+  });
+}
+
 }  // namespace
 }  // namespace step_oracle::test

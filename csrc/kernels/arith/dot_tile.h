@@ -99,7 +99,7 @@ struct Tile {
 
 template <class Format, int kTerms, int kFractionBits>
 inline void wide_tile(const Tile& t) {
-  constexpr Adder adder = kTerms == 8 ? kAdderTuring : kAdderHopper;
+  constexpr Adder adder = kFractionBits == 24 ? kAdderTuring : kAdderHopper;
   constexpr int kLowest = 128 - Format::kBias;  // exponent field of subnormals
   for (int r = 0; r < kRows; ++r) {
     float* const out = t.acc + r * t.acc_pitch;
