@@ -1,5 +1,9 @@
 # Third-party packages: where each comes from is in README.md ("Dependencies").
-find_package(Python3 COMPONENTS Interpreter Development.Module REQUIRED)
+if(STEP_ORACLE_PYTHON)
+  find_package(Python3 COMPONENTS Interpreter Development.Module REQUIRED)
+else()
+  find_package(Python3 COMPONENTS Interpreter REQUIRED)  # fmt's headers are torch's
+endif()
 find_package(Threads REQUIRED)
 
 # torch's wheel: headers and libraries; fmt and pybind11 come with it, so that one version of each is in the process.
@@ -15,13 +19,15 @@ add_library(fmt_header_only INTERFACE)
 target_include_directories(fmt_header_only SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/deps/fmt)
 target_compile_definitions(fmt_header_only INTERFACE FMT_HEADER_ONLY=1)
 
-add_library(torch_python INTERFACE)
-target_include_directories(torch_python SYSTEM INTERFACE
-  ${TORCH_ROOT}/include ${TORCH_ROOT}/include/torch/csrc/api/include ${Python3_INCLUDE_DIRS})
-foreach(lib c10 torch_cpu torch torch_python)
-  target_link_libraries(torch_python INTERFACE ${TORCH_ROOT}/lib/lib${lib}.so)
-endforeach()
-target_link_options(torch_python INTERFACE -Wl,--disable-new-dtags)
+if(STEP_ORACLE_PYTHON)
+  add_library(torch_python INTERFACE)
+  target_include_directories(torch_python SYSTEM INTERFACE
+    ${TORCH_ROOT}/include ${TORCH_ROOT}/include/torch/csrc/api/include ${Python3_INCLUDE_DIRS})
+  foreach(lib c10 torch_cpu torch torch_python)
+    target_link_libraries(torch_python INTERFACE ${TORCH_ROOT}/lib/lib${lib}.so)
+  endforeach()
+  target_link_options(torch_python INTERFACE -Wl,--disable-new-dtags)
+endif()
 
 # zstd, FlatBuffers: the distribution's packages.
 find_path(ZSTD_INCLUDE zstd.h REQUIRED)

@@ -35,6 +35,7 @@ PYBIND11_MODULE(_oracle, m) {
   bind_device(m);
   step_oracle::bind_program(m);
   step_oracle::bind_host(m);
+  step_oracle::bind_host_random(m);
   step_oracle::bind_plan(m);
   step_oracle::bind_walk(m);
 }

@@ -3,4 +3,5 @@
 
 namespace step_oracle {
 void bind_host(pybind11::module_& m);
+void bind_host_random(pybind11::module_& m);
 }
