@@ -24,7 +24,9 @@ def leaks(isa: str, symbols: str) -> list[str]:
     out = []
     for line in symbols.splitlines():
         parts = line.split(maxsplit=2)
-        if len(parts) == 3 and parts[1] in "WVTDBRuGS" and f"{isa}::" not in parts[2] and not vector_form.match(parts[2]):
+        if len(parts) != 3 or parts[1] not in "WVTDBRuGS" or f"{isa}::" in parts[2]:
+            continue
+        if not vector_form.match(parts[2]):
             out.append(parts[2])
     return out
 

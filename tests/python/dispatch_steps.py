@@ -34,7 +34,7 @@ def load_fake_cuda() -> ctypes.CDLL:
     return library
 
 
-fake_cuda = load_fake_cuda() if __name__ == "__main__" and sys.argv[1] == "cuda" else None
+fake_cuda = load_fake_cuda() if sys.argv[1:2] == ["cuda"] else None
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
