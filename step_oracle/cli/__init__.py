@@ -9,7 +9,8 @@ import traceback
 
 from .command import REFUSED, Parser, Refused, one_line
 
-COMMANDS = ("demo", "doctor", "cards", "record", "replay", "diff", "trace", "plan", "recipe")  # in the order of --help
+# In the order of --help.
+COMMANDS = ("demo", "doctor", "cards", "record", "replay", "diff", "trace", "plan", "recipe", "identify")
 
 
 def parser() -> Parser:
