@@ -1,8 +1,8 @@
 // One case of the memory-efficient kernels: its inputs, its outputs, and the parameters that point at them.
 #pragma once
-#include "csrc/kernels/attention/mem_efficient.h"
 #include <cstring>
 
+#include "csrc/kernels/attention/mem_efficient.h"
 #include "tests/attention/vectors.h"
 
 namespace step_oracle::test {
@@ -23,6 +23,26 @@ struct MemCase {
 
 inline DType dtype_of_case(const std::string& name) {
   return name == "f32" ? DType::kF32 : name == "bf16" ? DType::kBF16 : DType::kF16;
+}
+
+// The order in which the vectors with several thread blocks were made.
+inline std::vector<std::int32_t> blocks_one_after_another(const attention::MemBackward& p) {
+  const attention::MemTiles tiles = attention::mem_backward_tiles(p.shape, p.dropout.p > 0.0f);
+  const std::int64_t query_tiles = (p.shape.queries + tiles.queries - 1) / tiles.queries,
+                     key_tiles = (p.shape.keys + tiles.keys - 1) / tiles.keys;
+  std::vector<std::vector<std::int32_t>> rows(static_cast<std::size_t>(query_tiles));
+  for (std::int64_t split = 0; split < p.key_splits; ++split)
+    for (std::int64_t j = split; j < key_tiles; j += p.key_splits)
+      for (std::int64_t step = 0; step < mem_query_tiles(p, j); ++step)
+        rows[static_cast<std::size_t>((mem_first_query_tile(p, j) + step) % query_tiles)].push_back(
+            static_cast<std::int32_t>(j));
+  std::vector<std::int32_t> order;
+  for (std::int64_t head = 0; head < p.shape.batch * p.shape.heads; ++head)
+    for (auto row : rows) {
+      row.resize(static_cast<std::size_t>(key_tiles), -1);
+      order.insert(order.end(), row.begin(), row.end());
+    }
+  return order;
 }
 
 inline MemCase::MemCase(const AttentionCase& c) {
@@ -74,6 +94,7 @@ inline MemCase::MemCase(const AttentionCase& c) {
   backward.grad_query_strides = of_q, backward.grad_key_strides = of_k, backward.grad_value_strides = of_v;
   if (has_bias) backward.grad_bias = dbias.data(), backward.grad_bias_strides = of_bias;
   backward.key_splits = meta.value("splits", std::int64_t{1});
+  if (meta.contains("order")) backward.dq_order = blocks_one_after_another(backward);
 }
 
 inline std::vector<float> MemCase::lse_rows() const {

@@ -27,6 +27,8 @@ CONFIGURATIONS = [
     "fused/bfloat16-scaler/math",
     "default/bfloat16-scaler/math",
     "for-loop/bfloat16-scaler/math",
+    "fused/float32/efficient",
+    *(f"default/float32/efficient/{shape}" for shape in ("tied", "ragged")),
 ]
 Phases = dict[str, list[str]]
 Listed = Callable[[str], tuple[Phases, Phases]]

@@ -15,9 +15,9 @@ enum class MemWalk : std::uint8_t { kAscending, kDescending, kTwoPasses };
 struct MemBackwardPlan {
   attention::MemTiles tiles;
   MemWalk walk;
-  const std::int32_t* order;         // [batch, heads, query tiles, key tiles], read for two passes
-  const std::int64_t* first_query;   // of a key tile
-  const std::int64_t* query_tiles;   // of a key tile
+  const std::int32_t* order;        // [batch, heads, query tiles, key tiles], read for two passes
+  const std::int64_t* first_query;  // of a key tile
+  const std::int64_t* query_tiles;  // of a key tile
 };
 
 struct MemBody {

@@ -18,10 +18,11 @@ Int tile_count(Int n, Int size) { return (n + size - 1) / size; }
 
 void check(const MemShape& s, const MemDropout& dropout) {
   if (s.batch < 0 || s.heads < 0 || s.queries < 0 || s.keys < 0 || s.head_dim < 0 || s.value_dim < 0)
-    throw Error(ErrorKind::kBadInput,
-                fmt::format("memory-efficient attention: batch {} heads {} queries {} keys {} head sizes {} {}; none may "
-                            "be negative",
-                            s.batch, s.heads, s.queries, s.keys, s.head_dim, s.value_dim));
+    throw Error(
+        ErrorKind::kBadInput,
+        fmt::format("memory-efficient attention: batch {} heads {} queries {} keys {} head sizes {} {}; none may "
+                    "be negative",
+                    s.batch, s.heads, s.queries, s.keys, s.head_dim, s.value_dim));
   const bool half = s.type == DType::kF16 || (s.type == DType::kBF16 && s.compute_capability >= 80);
   if (s.type != DType::kF32 && !half)
     throw Error(ErrorKind::kUnsupported,
@@ -46,14 +47,16 @@ void check_order(const MemBackward& p, const MemTiles& tiles) {
   std::vector<std::vector<std::int32_t>> wanted(static_cast<std::size_t>(query_tiles));
   for (Int j = 0; j < key_tiles; ++j)
     for (Int step = 0; step < mem_query_tiles(p, j); ++step)
-      wanted[static_cast<std::size_t>((mem_first_query_tile(p, j) + step) % query_tiles)].push_back(static_cast<std::int32_t>(j));
+      wanted[static_cast<std::size_t>((mem_first_query_tile(p, j) + step) % query_tiles)].push_back(
+          static_cast<std::int32_t>(j));
   bool good = static_cast<Int>(p.dq_order.size()) == heads * query_tiles * key_tiles;
   for (Int row = 0; good && row < heads * query_tiles; ++row) {
     const auto begin = p.dq_order.begin() + row * key_tiles;
     const auto& all = wanted[static_cast<std::size_t>(row % query_tiles)];
     std::vector<std::int32_t> given(begin, begin + static_cast<Int>(all.size()));
     std::sort(given.begin(), given.end());
-    good = given == all && std::all_of(begin + static_cast<Int>(all.size()), begin + key_tiles, [](int j) { return j == -1; });
+    good = given == all &&
+           std::all_of(begin + static_cast<Int>(all.size()), begin + key_tiles, [](int j) { return j == -1; });
   }
   if (!good)
     throw Error(ErrorKind::kBadInput,
@@ -109,7 +112,8 @@ void mem_backward(const MemBackward& p) {
   const Int key_tiles = tile_count(s.keys, tiles.keys);
   const std::vector<std::int32_t> order = p.dq_order.empty() ? mem_default_order(p) : p.dq_order;
   std::vector<Int> first, count;
-  for (Int j = 0; j < key_tiles; ++j) first.push_back(mem_first_query_tile(p, j)), count.push_back(mem_query_tiles(p, j));
+  for (Int j = 0; j < key_tiles; ++j)
+    first.push_back(mem_first_query_tile(p, j)), count.push_back(mem_query_tiles(p, j));
   const MemBackwardPlan plan{tiles, walk_of(order, key_tiles), order.data(), first.data(), count.data()};
   const MemBody& body = SO_BODY(mem_body);
   const std::size_t bytes = body.backward_workspace(p, plan);

@@ -88,16 +88,20 @@ struct MemTiles {
 MemTiles mem_forward_tiles(const MemShape& shape);
 MemTiles mem_backward_tiles(const MemShape& shape, bool dropout);
 
-// The query tiles that key tile `key_tile` visits: the first one, and how many in ascending order; behind the last query
-// tile comes the first one (only without a mask, where block y of several begins with query tile y).
+// The query tiles that key tile `key_tile` visits: the first one, and how many in ascending order; behind the last
+// query tile comes the first one (only without a mask, where block y of several begins with query tile y).
 std::int64_t mem_first_query_tile(const MemBackward& params, std::int64_t key_tile);
 std::int64_t mem_query_tiles(const MemBackward& params, std::int64_t key_tile);
 
 // One thread block: ascending. Several: as they would arrive if all blocks of a head ran in step, so later key tiles
 // first under a causal mask. [fit "The step oracle", section 3.7: recordings of two and four blocks]
 std::vector<std::int32_t> mem_default_order(const MemBackward& params);
-// Whether some query tile is reached by several thread blocks: its dQ then depends on which comes first.
+// Whether the order is open: several thread blocks, and three or more key tiles, or two that meet a query tile at once.
 bool mem_is_race(const MemBackward& params);
+
+// Whether the sums of dK and dV lie in memory between two query tiles as float32: 16-bit types with wide heads
+// [src kernel_backward.h kOutputInRF].
+bool mem_keeps_grads_in_workspace(const MemShape& shape, bool dropout);
 
 void mem_forward(const MemForward& params);
 void mem_backward(const MemBackward& params);

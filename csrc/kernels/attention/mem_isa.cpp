@@ -18,7 +18,8 @@ using attention::Strides;
 
 Kind kind_of(const MemShape& s) {
   const bool hopper = s.compute_capability >= 90;
-  if (s.type == DType::kF32) return s.compute_capability < 80 ? Kind::kSimt : hopper ? Kind::kTf32Hopper : Kind::kTf32Ampere;
+  if (s.type == DType::kF32)
+    return s.compute_capability < 80 ? Kind::kSimt : hopper ? Kind::kTf32Hopper : Kind::kTf32Ampere;
   if (s.type == DType::kBF16) return hopper ? Kind::kBf16Hopper : Kind::kBf16Turing;
   return hopper ? Kind::kFp16Hopper : Kind::kFp16Turing;
 }
@@ -36,7 +37,8 @@ struct Matrix {
   ExponentRange range;
 };
 Matrix take_matrix(Arena& arena, Int rows, Int cols) { return {arena.take<float>(rows * cols), cols, {}}; }
-void widen_rows(DType type, Kind kind, const void* from, const Strides& s, Int b, Int h, Int begin, Int end, Matrix& to) {
+void widen_rows(DType type, Kind kind, const void* from, const Strides& s, Int b, Int h, Int begin, Int end,
+                Matrix& to) {
   for (Int r = begin; r < end; ++r)
     widen(type, from, b * s.batch + h * s.head + r * s.position, to.cols, to.at + (r - begin) * to.cols);
   to.range = range_of(kind, to.at, (end - begin) * to.cols);
@@ -94,7 +96,8 @@ struct Forward {
     widen_rows(s.type, kind, p.value, p.value_strides, b, h, 0, s.keys, w.value);
     for (Int j = 0; j < tile_count(s.keys, t.keys); ++j) {
       const Int n = smaller(t.keys, s.keys - j * t.keys);
-      pack_cols(w.keys[j], w.key.at + j * t.keys * s.head_dim, 1, s.head_dim, s.head_dim, n, Factor::kSecond, w.key.range);
+      pack_cols(w.keys[j], w.key.at + j * t.keys * s.head_dim, 1, s.head_dim, s.head_dim, n, Factor::kSecond,
+                w.key.range);
       pack_cols(w.values[j], w.value.at + j * t.keys * s.value_dim, s.value_dim, 1, n, s.value_dim, Factor::kSecond,
                 w.value.range);
     }
@@ -108,7 +111,8 @@ struct Forward {
     for (Int k = 0; k < n; ++k) x[k] = x[k] * scale;
     if (p.bias) {
       float bias[kMostKeys];
-      widen(s.type, p.bias, b * p.bias_strides.batch + h * p.bias_strides.head + (q0 + r) * p.bias_strides.query + k0, n, bias);
+      widen(s.type, p.bias, b * p.bias_strides.batch + h * p.bias_strides.head + (q0 + r) * p.bias_strides.query + k0,
+            n, bias);
       for (Int k = 0; k < n; ++k) x[k] = x[k] + bias[k];
     }
     const Int shift = diagonal(s, p.mask);
@@ -122,8 +126,9 @@ struct Forward {
     round_row(s.type, x, t.keys);
     if (p.dropout.p > 0.0f) {
       const float factor = static_cast<float>(1.0 / (1.0 - static_cast<double>(p.dropout.p)));
-      draw(p.dropout, p.dropout.offset + static_cast<std::uint64_t>(((b * s.heads + h) * s.queries + q0 + r) * s.keys + k0),
-           n, rounded(s.type, factor * 1.0f), rounded(s.type, factor * 0.0f), w.factor);
+      draw(p.dropout,
+           p.dropout.offset + static_cast<std::uint64_t>(((b * s.heads + h) * s.queries + q0 + r) * s.keys + k0), n,
+           rounded(s.type, factor * 1.0f), rounded(s.type, factor * 0.0f), w.factor);
       for (Int k = 0; k < n; ++k) x[k] = x[k] * w.factor[k];
       round_row(s.type, x, n);
     }
@@ -181,8 +186,7 @@ struct Forward {
   void query_tile() {
     const MemShape& s = p.shape;
     rows = smaller(t.queries, s.queries - q0);
-    const Int end =
-        p.mask != Mask::kNone ? smaller(s.keys, q0 + diagonal(s, p.mask) + t.queries) : s.keys;
+    const Int end = p.mask != Mask::kNone ? smaller(s.keys, q0 + diagonal(s, p.mask) + t.queries) : s.keys;
     widen_rows(s.type, kind, p.query, p.query_strides, b, h, q0, q0 + rows, w.query);
     pack_rows(w.queries, w.query.at, s.head_dim, 1, rows, s.head_dim, Factor::kFirst, w.key.range.high, w.line);
     for (Int r = 0; r < rows; ++r) w.rows[r] = {-kInfinity, 0.0f, 1.0f};
@@ -207,10 +211,10 @@ void forward(const MemForward& p, const MemTiles& t, Int begin, Int end, void* w
 
 struct BackwardSpace {
   Matrix query, key, value, grad_out;
-  Cols *keys_turned, *values_turned, *keys;              // of the key tiles
-  Rows *queries, *grad_outs;                             // of the query tiles
-  Cols *query_cols, *grad_out_cols;                      // the same as second factors
-  Rows turned, grad_rows;                                // weights or dS with keys as rows; dS with queries as rows
+  Cols *keys_turned, *values_turned, *keys;  // of the key tiles
+  Rows *queries, *grad_outs;                 // of the query tiles
+  Cols *query_cols, *grad_out_cols;          // the same as second factors
+  Rows turned, grad_rows;                    // weights or dS with keys as rows; dS with queries as rows
   float *scores, *grads, *grad_query, *grad_key, *grad_value, *new_key, *new_value, *delta, *line;
   Int pitch, key_pitch, value_pitch;
 };
@@ -298,7 +302,8 @@ struct Backward {
     take_delta();
   }
 
-  // 16-bit types: t.keys / 32 lanes a row, each eight adjacent elements of every 8 lanes (one, where 8 does not divide).
+  // 16-bit types: t.keys / 32 lanes a row, each eight adjacent elements of every 8 lanes (one, where 8 does not
+  // divide).
   void take_delta() {
     const MemShape& s = p.shape;
     float* const to = p.delta + (b * s.heads + h) * s.queries;
@@ -309,7 +314,8 @@ struct Backward {
         float lane[4] = {};
         for (Int d0 = 0; d0 < s.value_dim; d0 += kRowFloats) {
           const Int n = smaller(kRowFloats, s.value_dim - d0);
-          widen(s.type, p.out, b * p.out_strides.batch + q * p.out_strides.position + h * p.out_strides.head + d0, n, row);
+          widen(s.type, p.out, b * p.out_strides.batch + q * p.out_strides.position + h * p.out_strides.head + d0, n,
+                row);
           for (Int d = 0; d < n; ++d) {
             float& sum = lane[(d0 + d) / wide % lanes];
             sum = fma(row[d], w.grad_out.at[q * s.value_dim + d0 + d], sum);
@@ -339,7 +345,8 @@ struct Backward {
     for (Int k = 0; k < n; ++k) x[k] = x[k] * scale;
     if (p.bias) {
       float bias[kMostKeys];
-      widen(s.type, p.bias, b * p.bias_strides.batch + h * p.bias_strides.head + q * p.bias_strides.query + k0, n, bias);
+      widen(s.type, p.bias, b * p.bias_strides.batch + h * p.bias_strides.head + q * p.bias_strides.query + k0, n,
+            bias);
       for (Int k = 0; k < n; ++k) x[k] = x[k] + bias[k];
     }
     if (p.mask != Mask::kNone)
@@ -349,8 +356,8 @@ struct Backward {
     if (p.dropout.p > 0.0f) {
       const float factor = static_cast<float>(1.0 / (1.0 - static_cast<double>(p.dropout.p)));
       float keep[kMostKeys];
-      draw(p.dropout, p.dropout.offset + static_cast<std::uint64_t>(((b * s.heads + h) * s.queries + q) * s.keys + k0), n,
-           1.0f, 0.0f, keep);
+      draw(p.dropout, p.dropout.offset + static_cast<std::uint64_t>(((b * s.heads + h) * s.queries + q) * s.keys + k0),
+           n, 1.0f, 0.0f, keep);
       for (Int k = 0; k < n; ++k) g[k] = ((keep[k] != 0.0f ? g[k] * factor : 0.0f) - delta) * x[k];
       const float stored = rounded(s.type, factor);
       for (Int k = 0; k < n; ++k) x[k] = x[k] * (keep[k] != 0.0f ? stored : 0.0f);

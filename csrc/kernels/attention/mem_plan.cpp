@@ -87,17 +87,26 @@ std::vector<std::int32_t> mem_default_order(const MemBackward& p) {
 }
 
 bool mem_is_race(const MemBackward& p) {
-  if (p.key_splits < 2) return false;
   const MemTiles tiles = mem_backward_tiles(p.shape, p.dropout.p > 0.0f);
   const Int query_tiles = tile_count(p.shape.queries, tiles.queries), key_tiles = tile_count(p.shape.keys, tiles.keys);
-  std::vector<Int> last(static_cast<std::size_t>(query_tiles), -1);
-  for (Int j = 0; j < key_tiles; ++j)
-    for (Int step = 0; step < mem_query_tiles(p, j); ++step) {
-      Int& split = last[static_cast<std::size_t>((mem_first_query_tile(p, j) + step) % query_tiles)];
-      if (split >= 0 && split != j % p.key_splits) return true;
-      split = j % p.key_splits;
-    }
-  return false;
+  if (p.key_splits < 2 || key_tiles < 2) return false;
+  if (key_tiles > 2) return true;
+  const Int visits = std::min(mem_query_tiles(p, 0), mem_query_tiles(p, 1));
+  return visits > 0 && (query_tiles == 1 || mem_first_query_tile(p, 0) == mem_first_query_tile(p, 1));
+}
+
+// The widest head of the build that is taken against its query tile.
+bool mem_keeps_grads_in_workspace(const MemShape& s, bool dropout) {
+  if (s.type == DType::kF32) return false;
+  const Int widest = std::max(s.head_dim, s.value_dim);
+  const MemTiles tiles = mem_backward_tiles(s, dropout);
+  const bool narrow_build = tiles.queries == 128 && tiles.keys == 64 && s.compute_capability >= 80;
+  const Int build = widest <= 32                   ? 32
+                    : widest <= 64                 ? 64
+                    : widest <= 96 && narrow_build ? 96
+                    : widest <= 128                ? 128
+                                                   : 65536;
+  return build > tiles.queries;
 }
 
 }  // namespace step_oracle::attention

@@ -31,8 +31,8 @@ SO_ALWAYS_INLINE Int smaller(Int a, Int b) { return a < b ? a : b; }
 SO_ALWAYS_INLINE Int larger(Int a, Int b) { return a > b ? a : b; }
 SO_ALWAYS_INLINE Int up(Int n, Int to) { return (n + to - 1) / to * to; }
 
-inline constexpr Int kStep = 8, kTile = 32;               // of depth
-inline constexpr Int kRowBlock = kLanes == 16 ? 8 : 4;    // SIMT: rows and vectors of outputs in registers
+inline constexpr Int kStep = 8, kTile = 32;             // of depth
+inline constexpr Int kRowBlock = kLanes == 16 ? 8 : 4;  // SIMT: rows and vectors of outputs in registers
 inline constexpr Int kSimtCols = 2 * kLanes;
 inline constexpr Int kColBlock = kCols > kSimtCols ? kCols : kSimtCols;
 inline constexpr Int kRowPad = 8;
@@ -45,7 +45,7 @@ enum class Factor : std::uint8_t { kFirst, kSecond };
 struct Layout {
   Kind kind;
   Remainder remainder;
-  Int depth;   // of the values
+  Int depth;     // of the values
   Int padded;    // whole tiles
   Int expanded;  // what the adder walks: three products a value for 3xTF32
 };
@@ -269,7 +269,8 @@ inline void pack_cols(Cols& to, const float* source, Int k_step, Int col_step, I
             transpose8x8(source + j0 * col_step + k0, col_step, to.b + k0 * pitch + j0, pitch);
           } else {
             for (Int k = k0; k < smaller(k0 + kStep, depth); ++k)
-              for (Int j = j0; j < smaller(j0 + kStep, cols); ++j) to.b[k * pitch + j] = source[k * k_step + j * col_step];
+              for (Int j = j0; j < smaller(j0 + kStep, cols); ++j)
+                to.b[k * pitch + j] = source[k * k_step + j * col_step];
           }
         }
     }
@@ -336,7 +337,8 @@ float scalar_output(const Rows& a, Int i, const Cols& b, Int j, Adder adder, flo
     for (int part = 0; part < (kTf32 ? 3 : 1); ++part)
       for (Int g = 0; g < kStep; g += terms) {
         typename Format::Storage u[kStep], v[kStep];
-        for (int s = 0; s < terms; ++s) u[s] = pattern_of<Format>(x[part][g + s]), v[s] = pattern_of<Format>(y[part][g + s]);
+        for (int s = 0; s < terms; ++s)
+          u[s] = pattern_of<Format>(x[part][g + s]), v[s] = pattern_of<Format>(y[part][g + s]);
         acc = dot_add<Format>(u, 1, v, 1, terms, acc, adder);
       }
     if (kTf32 && q % kTile == 0) c = c + staged, staged = 0.0f;
@@ -357,8 +359,9 @@ void tensor_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
   for (Int n = 1; n < l.expanded; n *= 2) ++high;
   if (!kTf32) {
     for (Int i = 0; i < a.rows; ++i) {
-      const ExponentRange range = range_of(l.kind == Kind::kFp16Turing || l.kind == Kind::kFp16Hopper ? Kind::kBf16Turing : l.kind,
-                                           c + i * pitch, b.cols);
+      const ExponentRange range =
+          range_of(l.kind == Kind::kFp16Turing || l.kind == Kind::kFp16Hopper ? Kind::kBf16Turing : l.kind,
+                   c + i * pitch, b.cols);
       if (range.high == 0) continue;
       low = low < range.low ? low : range.low;
       high = high > range.high + 3 ? high : range.high + 3;
@@ -437,13 +440,20 @@ inline void simt_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
 // C += A B. C has up(rows, kRowPad) rows and up(cols, kColBlock) columns; those beyond hold anything finite.
 inline void multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
   switch (a.layout.kind) {
-    case Kind::kSimt: return simt_multiply(a, b, c, pitch);
-    case Kind::kTf32Ampere: return tensor_multiply<Tf32Format, 4, 24>(a, b, c, pitch);
-    case Kind::kTf32Hopper: return tensor_multiply<Tf32Format, 8, 25>(a, b, c, pitch);
-    case Kind::kBf16Turing: return tensor_multiply<Bf16Format, 8, 24>(a, b, c, pitch);
-    case Kind::kBf16Hopper: return tensor_multiply<Bf16Format, 8, 25>(a, b, c, pitch);
-    case Kind::kFp16Turing: return tensor_multiply<Fp16Format, 8, 24>(a, b, c, pitch);
-    case Kind::kFp16Hopper: return tensor_multiply<Fp16Format, 8, 25>(a, b, c, pitch);
+    case Kind::kSimt:
+      return simt_multiply(a, b, c, pitch);
+    case Kind::kTf32Ampere:
+      return tensor_multiply<Tf32Format, 4, 24>(a, b, c, pitch);
+    case Kind::kTf32Hopper:
+      return tensor_multiply<Tf32Format, 8, 25>(a, b, c, pitch);
+    case Kind::kBf16Turing:
+      return tensor_multiply<Bf16Format, 8, 24>(a, b, c, pitch);
+    case Kind::kBf16Hopper:
+      return tensor_multiply<Bf16Format, 8, 25>(a, b, c, pitch);
+    case Kind::kFp16Turing:
+      return tensor_multiply<Fp16Format, 8, 24>(a, b, c, pitch);
+    case Kind::kFp16Hopper:
+      return tensor_multiply<Fp16Format, 8, 25>(a, b, c, pitch);
   }
 }
 

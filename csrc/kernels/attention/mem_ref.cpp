@@ -7,9 +7,11 @@
 #include "csrc/kernels/arith/libdevice.h"
 #include "csrc/kernels/arith/philox.h"
 #include "csrc/kernels/attention/mem_efficient.h"
+#include "csrc/kernels/attention/mem_rivals.h"
 #include "csrc/kernels/core/bits.h"
 
 namespace step_oracle::attention::ref {
+Rival rival = Rival::kNone;
 namespace {
 
 using Int = std::int64_t;
@@ -105,7 +107,8 @@ float element(const Arithmetic& m, const Matrix& a, Int i, const Matrix& b, Int 
     return c;
   }
   constexpr Int kTile = 32;
-  const Int first = remainder == Remainder::kFirst && depth % kTile ? depth % kTile : kTile;
+  const bool leads = remainder == Remainder::kFirst && rival != Rival::kRemainderLast;
+  const Int first = leads && depth % kTile ? depth % kTile : kTile;
   float staged = 0.0f;
   for (Int begin = 0, end = std::min(first, depth); begin < depth; begin = end, end = std::min(depth, end + kTile))
     for (Int step = 0; step < kTile / 8; ++step) {
@@ -115,10 +118,11 @@ float element(const Arithmetic& m, const Matrix& a, Int i, const Matrix& b, Int 
         x_big[s] = big(a.at(i, k)), x_small[s] = small(a.at(i, k));
         y_big[s] = big(b.at(j, k)), y_small[s] = small(b.at(j, k));
       }
-      staged = mma<Tf32Format>(x_small, y_big, staged, m.adder);
-      staged = mma<Tf32Format>(x_big, y_small, staged, m.adder);
+      const bool swaps = rival == Rival::kBigFirst;
+      staged = mma<Tf32Format>(swaps ? x_big : x_small, swaps ? y_small : y_big, staged, m.adder);
+      staged = mma<Tf32Format>(swaps ? x_small : x_big, swaps ? y_big : y_small, staged, m.adder);
       staged = mma<Tf32Format>(x_big, y_big, staged, m.adder);
-      if (step == 0) c = c + staged, staged = 0.0f;
+      if (step == 0 && rival != Rival::kNoStaging) c = c + staged, staged = 0.0f;
     }
   return c + staged;
 }
@@ -144,8 +148,7 @@ bool tile_is_masked(const MemShape& s, Mask mask, Int q0, Int keys_end) {
 
 // One stream a launch; every element has a draw of its own.
 bool kept(const MemShape& s, const MemDropout& d, Int b, Int h, Int query, Int key) {
-  const std::uint64_t n =
-      d.offset + static_cast<std::uint64_t>(((b * s.heads + h) * s.queries + query) * s.keys + key);
+  const std::uint64_t n = d.offset + static_cast<std::uint64_t>(((b * s.heads + h) * s.queries + query) * s.keys + key);
   return philox::uniform(philox::block(d.seed, 0, n / 4).word[n % 4]) > d.p;
 }
 float dropout_scale(const MemDropout& d) { return static_cast<float>(1.0 / (1.0 - static_cast<double>(d.p))); }
@@ -171,8 +174,9 @@ float warp_sum(const Arithmetic& m, const float* p) {
       for (int c = 0; c < 2; ++c) lane[t] = lane[t] + p[8 * j + 2 * t + c];
   }
   for (int step = 1; step < lanes; step *= 2) {
+    const int other = rival == Rival::kFallingButterfly ? lanes / 2 / step : step;
     float next[kMost];
-    for (int t = 0; t < lanes; ++t) next[t] = lane[t] + lane[t ^ step];
+    for (int t = 0; t < lanes; ++t) next[t] = lane[t] + lane[t ^ other];
     std::copy(next, next + lanes, lane);
   }
   return lane[0];
@@ -181,16 +185,26 @@ float warp_sum(const Arithmetic& m, const float* p) {
 // x, the row's exponents by two of this key tile, becomes its weights.
 void softmax_row(const Arithmetic& m, ForwardRow& row, float* x, Int keys, Int tile_keys) {
   float largest = row.max;
-  for (Int k = 0; k < keys; ++k) largest = x[k] > largest ? x[k] : largest;
+  for (Int k = 0; k < keys; ++k) {
+    const float candidate = rival == Rival::kFusedExponent ? x[k] * kLog2e : x[k];
+    largest = candidate > largest ? candidate : largest;
+  }
   row.rescale = 1.0f;
   if (row.max < largest) {
     row.rescale = libdevice::exp2f(row.max - largest);
-    row.sum = row.sum * row.rescale;
+    if (rival != Rival::kFusedRowSum) row.sum = row.sum * row.rescale;
   }
   row.max = largest;
   const float base = largest == -kInfinity ? 0.0f : largest;
-  for (Int k = 0; k < tile_keys; ++k) x[k] = k < keys ? libdevice::exp2f(x[k] - base) : 0.0f;
-  for (Int group = 0; group < tile_keys; group += 32) row.sum = row.sum + warp_sum(m, x + group);
+  const bool fused_exponent = rival == Rival::kFusedExponent;  // x is then without its log2 e
+  for (Int k = 0; k < tile_keys; ++k) {
+    const float exponent = fused_exponent ? fma(x[k], kLog2e, -base) : x[k] - base;
+    x[k] = k < keys ? libdevice::exp2f(exponent) : 0.0f;
+  }
+  for (Int group = 0; group < tile_keys; group += 32) {
+    const bool fused = rival == Rival::kFusedRowSum && group == 0;
+    row.sum = fused ? fma(row.sum, row.rescale, warp_sum(m, x + group)) : row.sum + warp_sum(m, x + group);
+  }
 }
 
 void forward_tile(const MemForward& p, Int b, Int h, Int q0) {
@@ -213,12 +227,16 @@ void forward_tile(const MemForward& p, Int b, Int h, Int q0) {
     for (Int r = 0; r < rows; ++r) {
       std::vector<float> x(static_cast<std::size_t>(tiles.keys));
       for (Int k = 0; k < n; ++k) {
-        float score = scores.at(r, k) * p.scale;
-        if (p.bias)
-          score = score + load(s.type, p.bias,
-                               b * p.bias_strides.batch + h * p.bias_strides.head + (q0 + r) * p.bias_strides.query + k0 + k);
+        const bool merges = rival == Rival::kMergedScale;
+        float score = scores.at(r, k) * (merges ? p.scale * kLog2e : p.scale);
+        if (p.bias) {
+          const float bias =
+              load(s.type, p.bias,
+                   b * p.bias_strides.batch + h * p.bias_strides.head + (q0 + r) * p.bias_strides.query + k0 + k);
+          score = rival == Rival::kFusedBias ? fma(scores.at(r, k), p.scale, bias) : score + bias;
+        }
         if (masks && masked(s, p.mask, q0 + r, k0 + k)) score = -kInfinity;
-        x[static_cast<std::size_t>(k)] = score * kLog2e;
+        x[static_cast<std::size_t>(k)] = merges || rival == Rival::kFusedExponent ? score : score * kLog2e;
       }
       ForwardRow& row = state[static_cast<std::size_t>(r)];
       softmax_row(m, row, x.data(), n, tiles.keys);
@@ -281,7 +299,8 @@ float delta_of_row(const MemBackward& p, Int b, Int h, Int query, int lanes) {
   }
   for (int step = 1; step < lanes; step *= 2) {
     std::vector<float> next(lane.size());
-    for (int t = 0; t < lanes; ++t) next[static_cast<std::size_t>(t)] = lane[static_cast<std::size_t>(t)] + lane[static_cast<std::size_t>(t ^ step)];
+    for (int t = 0; t < lanes; ++t)
+      next[static_cast<std::size_t>(t)] = lane[static_cast<std::size_t>(t)] + lane[static_cast<std::size_t>(t ^ step)];
     lane = next;
   }
   return lane[0];
@@ -311,16 +330,20 @@ Pair pair_of(const MemBackward& p, Int b, Int h, Int q0, Int rows, Int k0, Int n
         x = x + load(s.type, p.bias,
                      b * p.bias_strides.batch + h * p.bias_strides.head + (q0 + r) * p.bias_strides.query + k0 + k);
       if (masked(s, p.mask, q0 + r, k0 + k)) x = -kInfinity;
-      const float weight = rounded(s.type, libdevice::expf(x - lse));
+      float exponent = x - lse;
+      if (rival == Rival::kFusedLogsumexp && x != -kInfinity) exponent = fma(scores.at(k, r), p.scale, -lse);
+      const float weight = rounded(
+          s.type, rival == Rival::kExp2InBackward ? libdevice::exp2f(exponent * kLog2e) : libdevice::expf(exponent));
       const bool keep = !drops || kept(s, p.dropout, b, h, q0 + r, k0 + k);
-      pair.weights.at(r, k) =
-          drops ? rounded(s.type, weight * rounded(s.type, keep ? factor : 0.0f)) : weight;
+      pair.weights.at(r, k) = drops ? rounded(s.type, weight * rounded(s.type, keep ? factor : 0.0f)) : weight;
       float grad = grad_weights.at(r, k);
+      const float from = grad;
       if (drops) grad = keep ? grad * factor : 0.0f;
-      grad = (grad - delta) * weight;
+      grad = (rival == Rival::kFusedDelta && keep ? fma(from, factor, -delta) : grad - delta) * weight;
       if (p.grad_bias)
         store(s.type, p.grad_bias,
-              b * p.grad_bias_strides.batch + h * p.grad_bias_strides.head + (q0 + r) * p.grad_bias_strides.query + k0 + k,
+              b * p.grad_bias_strides.batch + h * p.grad_bias_strides.head + (q0 + r) * p.grad_bias_strides.query + k0 +
+                  k,
               grad);
       pair.grad_scores.at(r, k) = rounded(s.type, grad * p.scale);
     }
@@ -343,7 +366,7 @@ void backward_head(const MemBackward& p, Int b, Int h, const std::vector<std::in
   const Arithmetic m = arithmetic_of(s);
   const MemTiles tiles = mem_backward_tiles(s, p.dropout.p > 0.0f);
   const Int query_tiles = tile_count(s.queries, tiles.queries), key_tiles = tile_count(s.keys, tiles.keys);
-  const bool half = s.type != DType::kF32;
+  const bool half = s.type != DType::kF32, chains = half || rival == Rival::kChainedGradients;
   if (half)
     for (Int q = 0; q < s.queries; ++q)
       p.delta[(b * s.heads + h) * s.queries + q] = canonical(delta_of_row(p, b, h, q, tiles.keys / 32));
@@ -366,10 +389,10 @@ void backward_head(const MemBackward& p, Int b, Int h, const std::vector<std::in
       const Int i = (first + step) % query_tiles;
       pair(i, j, [&](const Pair& t, const Matrix& query, const Matrix&, const Matrix& grad_out) {
         Matrix new_value(n, s.value_dim), new_key(n, s.head_dim);
-        Matrix &to_value = half ? grad_value : new_value, &to_key = half ? grad_key : new_key;
+        Matrix &to_value = chains ? grad_value : new_value, &to_key = chains ? grad_key : new_key;
         multiply_add(m, t.weights.transposed(), grad_out.transposed(), to_value, Remainder::kLast);
         multiply_add(m, t.grad_scores.transposed(), query.transposed(), to_key, Remainder::kLast);
-        if (half) return;
+        if (chains) return;
         if (step == 0) {
           grad_value = new_value, grad_key = new_key;
         } else {
