@@ -106,6 +106,41 @@ void all_arguments(decltype(HostRandomBody::normals_cephes) fill, const Argument
 TEST(HostRandom, EveryArgumentOfTheAvx2Fill) { all_arguments(SO_BODY(host_random_body).normals_cephes, kCephes); }
 TEST(HostRandom, EveryArgumentOfTheLibmFill) { all_arguments(SO_BODY(host_random_body).normals_libm, kLibm); }
 
+// SHA-256 of what torch_fills.cpp writes [probe libtorch_cpu.so of torch 2.13.0's aarch64 wheel under qemu-user 7.2,
+// glibc 2.36, 2026-11-30].
+TEST(HostRandom, TorchOnAarch64) {
+  const std::int64_t sizes[] = {0,  1,  2,  3,   7,   8,   9,   14,  15,  16,  17,   31,   32,   33,   47,   48,
+                                63, 64, 65, 255, 256, 257, 607, 608, 623, 624, 625, 1000, 1023, 4095, 4096, 4097, 10007};
+  const auto written = [&](Dispatch d) {
+    Generator g = host_random::seeded(20261130);
+    std::vector<std::uint8_t> out;
+    const auto fill = [&](DType type, std::int64_t n, bool dense, bool normal, double a, double b) {
+      const std::size_t at = out.size();
+      out.resize(at + static_cast<std::size_t>(n) * size_of(type));
+      const Fill f{n, type, out.data() + at};
+      normal ? host_random::normal(g, d, f, dense, a, b) : host_random::uniform(g, d, f, a, b);
+    };
+    for (DType type : {DType::kF32, DType::kBF16, DType::kF16})
+      for (std::int64_t n : sizes)
+        for (bool dense : {true, false}) {
+          fill(type, n, dense, true, 0.0, 0.02);
+          fill(type, n, dense, true, 0.25, 1.75);
+          fill(type, n, dense, false, -0.036, 0.036);
+          fill(type, n, dense, false, 0.1, 0.9);
+        }
+    fill(DType::kF64, 1001, true, false, -0.3, 0.7);
+    fill(DType::kF32, 1000003, true, true, 0.0, 0.02);
+    fill(DType::kF32, 1000003, true, false, -0.05, 0.05);
+    const auto state = state_of(g);
+    out.insert(out.end(), state.begin(), state.end());
+    return test::sha256(out.data(), out.size());
+  };
+  const char* expected = "82ffb0c30d471c62246bdfef1dabb3e8b09846def625fac56ddcd3fd53b162b1";
+  EXPECT_EQ(written(Dispatch::kAarch64), expected);
+  EXPECT_NE(written(Dispatch::kDefault), expected);
+  EXPECT_NE(written(Dispatch::kAvx2), expected);
+}
+
 TEST(HostRandom, TheDispatchShows) {
   std::vector<float> a(1 << 16), b(1 << 16);
   const auto differ = [&](auto&& draw) {

@@ -82,6 +82,16 @@ void large_normal(Generator& g, Dispatch d, const Fill& f, float mean, float std
   store(f, f.n - 16, last, 16);
 }
 
+// On aarch64 a double goes to float16 in one rounding, elsewhere through float32 [src torch/headeronly/util/Half.h
+// @2.13]. Rounded to odd, the float32 between does not show.
+float to_odd(double x) {
+  const float f = static_cast<float>(x);
+  const double back = static_cast<double>(f);
+  if (back == x) return f;
+  const bool above = (x < 0.0 ? -back : back) > (x < 0.0 ? -x : x);
+  return float_of((bits_of(f) - static_cast<std::uint32_t>(above)) | 1u);
+}
+
 double small_normal(Generator& g, bool fused, double mean, double std) {
   double x;
   if (g.has_normal) {
@@ -143,7 +153,9 @@ void normal(Generator& g, Dispatch d, const Fill& f, bool contiguous, double mea
   const FpEnvGuard guard;
   if (f.n >= 16 && contiguous) return large_normal(g, d, f, static_cast<float>(mean), static_cast<float>(std));
   for (std::int64_t i = 0; i < f.n; ++i) {
-    const float x = static_cast<float>(small_normal(g, fuses(d), mean, std));
+    const double wide = small_normal(g, fuses(d), mean, std);
+    const bool once = d == Dispatch::kAarch64 && f.dtype == DType::kF16;
+    const float x = once ? to_odd(wide) : static_cast<float>(wide);
     if (f.dtype == DType::kF32)
       static_cast<float*>(f.out)[i] = x;
     else

@@ -23,7 +23,8 @@ namespace step_oracle::host_random {
 //   kDefault  x86-64 without AVX2: no fused products; large normals by the libm's logf, sinf, cosf.
 //   kAvx2     fused products; large normals by the polynomials of avx_mathfun.h, as GCC contracts them.
 //   kAvx512   the bytes of kAvx2: normal_ has no build of its own, uniform_ contracts alike.
-//   kAarch64  fused products (GCC contracts on aarch64 too); large normals by libm.
+//   kAarch64  fused products (GCC contracts on aarch64 too); large normals by libm; float16 of a small normal fill
+//             rounded once.
 enum class Dispatch { kDefault, kAvx2, kAvx512, kAarch64 };
 Dispatch dispatch_from_name(const std::string& name);
 const char* name_of(Dispatch dispatch);
