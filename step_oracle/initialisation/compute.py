@@ -100,7 +100,11 @@ class Computation:
     def run(self) -> dict[str, torch.Tensor]:
         with torch.no_grad():
             for index, step in enumerate(self.term["steps"]):
-                self.step(step)
+                try:
+                    self.step(step)
+                except (RuntimeError, OverflowError) as fault:  # no memory; a number that the type has not
+                    line = str(fault).splitlines()[0]
+                    raise terms.refuse(f"step {index}", f"torch refuses {step['fn']}: {line}") from None
                 for name in {step.get("to"), step.get("from")}:
                     if name is not None and self.last.get(name) == index:
                         self.memory.pop(name, None)  # a temporary that nothing reads any more

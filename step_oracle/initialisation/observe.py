@@ -77,7 +77,7 @@ def _trunc_normal(tape: Tape) -> Iterator[None]:
         tensor: torch.Tensor, mean: float, std: float, a: float, b: float, generator: torch.Generator | None = None
     ) -> torch.Tensor:
         plain = generator is None and std > 0 and tape.knows(tensor) and tensor.is_contiguous()
-        if not plain or _share(mean, std, a, b) <= 0.3:
+        if not plain or not terms.share_inside(mean, std, a, b) > terms.TRUNC_NORMAL:
             return original(tensor, mean, std, a, b, generator=generator)
         tape.draw("trunc_normal", tensor, (mean, std, a, b))
         with tape.paused():
@@ -90,15 +90,6 @@ def _trunc_normal(tape: Tape) -> Iterator[None]:
         yield
     finally:
         torch.nn.init._no_grad_trunc_normal_ = original
-
-
-def _share(mean: float, std: float, low: float, high: float) -> float:
-    """The share of normals inside the bounds, as torch.nn.init computes it to choose how to draw."""
-
-    def below(x: float) -> float:
-        return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
-
-    return below((high - mean) / std) - below((low - mean) / std)
 
 
 _FACTORIES = {"zeros": 0, "ones": 1, "zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1}

@@ -36,7 +36,9 @@ WRITES = {
     "carried": ("blob", "reason"),
 }
 GENERATOR = {"skip": ("words",), "seed": ("seed",), "state": ("blob", "reason"), "offset": ("offset",)}
-ELEMENTS = 1 << 40  # of one tensor: more is a fault in the term
+ELEMENTS = 1 << 36  # of one tensor: more is a fault in the term
+WORDS = 1 << 40  # of one skip: a quarter of an hour
+TRUNC_NORMAL = 0.3  # the share of normals inside the bounds above which torch draws again and again [src torch/nn/init.py]
 
 
 class TermError(ValueError):
@@ -114,6 +116,15 @@ def _geometry(where: str, value: Any, room: int) -> None:
         raise refuse(where, f"it reaches element {last}, and the tensor has {room}")
 
 
+def share_inside(mean: float, std: float, low: float, high: float) -> float:
+    """The share of normals inside the bounds, as torch.nn.init computes it to choose how to draw."""
+
+    def below(x: float) -> float:
+        return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
+
+    return below((high - mean) / std) - below((low - mean) / std) if std > 0 else 0.0
+
+
 def elements(shape: list[int]) -> int:
     return math.prod(shape)
 
@@ -157,6 +168,10 @@ def _check_draw(where: str, fn: str, args: dict[str, Any], dtype: str) -> None:
         raise refuse(where, f"std is {args['std']}; it must not be negative")
     if "low" in args and args["low"] > args["high"]:
         raise refuse(where, f"[{args['low']}, {args['high']}] is not a range")
+    if fn == "trunc_normal":
+        share = share_inside(*(float(args[name]) for name in DRAWS[fn]))
+        if not share > TRUNC_NORMAL:
+            raise refuse(where, f"{share:.3g} of the normals lie inside the bounds; more than {TRUNC_NORMAL} must")
 
 
 def _check_write(where: str, step: dict[str, Any], slots: dict[str, Any], blobs: dict[str, Any]) -> None:
@@ -201,7 +216,7 @@ def _check_generator_step(where: str, step: dict[str, Any], kind: str, blobs: di
         raise refuse(where, f"{fn} is not of a {kind} generator")
     for name in ("words", "seed", "offset"):
         if name in step:
-            _integer(f"{where}, {name}", step[name], 0, 2**64 - 1 if name == "seed" else 2**48)
+            _integer(f"{where}, {name}", step[name], 0, 2**64 - 1 if name == "seed" else WORDS)
     if fn == "state":
         _text(where, step["reason"])
         if step["blob"] not in blobs:

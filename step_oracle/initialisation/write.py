@@ -117,7 +117,9 @@ class _Writer:
             self._carry(memory)
         written = {step["to"] for step in self.steps if "to" in step} | {s["from"] for s in self.steps if "from" in s}
         for memory in self.names.memories.values():
-            if self.names.slot_of(memory) not in written:  # its bytes are memory as it came
+            if memory.elements == 0:
+                self.steps.append({"fn": "fill", "to": self.names.slot_of(memory), "value": 0})
+            elif self.names.slot_of(memory) not in written:  # its bytes are memory as it came
                 self.names.carried[id(memory)] = NEVER_WRITTEN
                 self._carry(memory)
         return self._document(host)

@@ -78,6 +78,8 @@ class Defaults(nn.Module):
         self.norm = nn.BatchNorm1d(4)
         self.encoder = nn.TransformerEncoderLayer(8, 2, 16)
         self.half = nn.Linear(31, 9, dtype=torch.bfloat16)
+        self.empty = nn.Linear(0, 4, bias=False)
+        self.copies = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2)  # deep copies
         self.cast = nn.Linear(33, 5).to(torch.bfloat16)
 
 
@@ -296,6 +298,11 @@ EDITS = [
     lambda t: t["blobs"].update({next(iter(t["blobs"])): "AA=="}),
     lambda t: t["blobs"].update({next(iter(t["blobs"])): "!"}),
     lambda t: t["steps"].append({"fn": "skip", "words": -1}),
+    lambda t: t["steps"].append({"fn": "skip", "words": 2**47}),
+    lambda t: t["steps"].append({"fn": "trunc_normal", "to": "0.weight", "mean": 9, "std": 1, "low": -1, "high": 1}),
+    lambda t: t["steps"].append({"fn": "trunc_normal", "to": "0.weight", "mean": 0, "std": 0, "low": -1, "high": 1}),
+    lambda t: t["steps"].append({"fn": "fill", "to": "t16", "value": 1e30}),
+    lambda t: t["tensors"]["0.weight"].update(shape=[1 << 36]),
     lambda t: t["steps"].append({"fn": "offset", "offset": 4}),
     lambda t: t["steps"].append([]),
     lambda t: t.update(views={"v": {"of": "0.weight", "offset": 14, "shape": [2], "stride": [1]}}),
@@ -305,6 +312,8 @@ EDITS = [
 @pytest.mark.parametrize("edit", range(len(EDITS)))
 def test_a_wrong_term_is_refused(edit: int) -> None:
     term = small_term()
+    term["tensors"]["t16"] = {"shape": [3], "dtype": "float16"}
+    term["steps"].append({"fn": "fill", "to": "t16", "value": 1})
     check(term)
     changed = copy.deepcopy(term)
     EDITS[edit](changed)

@@ -112,8 +112,9 @@ double small_normal(Generator& g, bool fused, double mean, double std) {
 
 void uniform(Generator& g, Dispatch d, const Fill& f, double from, double to) {
   check("uniform_", f, true);
-  if (!(from <= to) || !std::isfinite(to - from))
-    throw Error(ErrorKind::kBadInput, fmt::format("uniform_: [{}, {}) is not a range", from, to));
+  const double most = f.dtype == DType::kF64 ? 0x1.fffffffffffffp+1023 : 0x1.fffffep+127;
+  if (!(from <= to) || !(to - from <= most))
+    throw Error(ErrorKind::kBadInput, fmt::format("uniform_: [{}, {}) is not a range of {}", from, to, name_of(f.dtype)));
   const FpEnvGuard guard;
   if (f.dtype == DType::kF64) {
     double* out = static_cast<double*>(f.out);
