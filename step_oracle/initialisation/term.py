@@ -38,7 +38,8 @@ WRITES = {
 GENERATOR = {"skip": ("words",), "seed": ("seed",), "state": ("blob", "reason"), "offset": ("offset",)}
 ELEMENTS = 1 << 36  # of one tensor: more is a fault in the term
 WORDS = 1 << 40  # of one skip: a quarter of an hour
-TRUNC_NORMAL = 0.3  # the share of normals inside the bounds above which torch draws again and again [src torch/nn/init.py]
+# The share of normals inside the bounds above which torch draws until none is outside [src torch/nn/init.py @2.13].
+TRUNC_NORMAL = 0.3
 
 
 class TermError(ValueError):

@@ -78,8 +78,8 @@ class Defaults(nn.Module):
         self.norm = nn.BatchNorm1d(4)
         self.encoder = nn.TransformerEncoderLayer(8, 2, 16)
         self.half = nn.Linear(31, 9, dtype=torch.bfloat16)
-        self.empty = nn.Linear(0, 4, bias=False)
-        self.copies = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2)  # deep copies
+        self.empty = nn.Parameter(torch.empty(0, 4))
+        self.copies = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False)  # deep copies
         self.cast = nn.Linear(33, 5).to(torch.bfloat16)
 
 
