@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/host_random/host_random_body.h"
 #include "tests/support/same_bytes.h"
@@ -139,6 +141,55 @@ TEST(HostRandom, TorchOnAarch64) {
   EXPECT_EQ(written(Dispatch::kAarch64), expected);
   EXPECT_NE(written(Dispatch::kDefault), expected);
   EXPECT_NE(written(Dispatch::kAvx2), expected);
+}
+
+// Mutations: the fill's logarithm with another choice of the fused products. Each must show among the 2^24 arguments.
+float log_with(bool fused, bool other_side, float x) {
+  const auto sum = [&](float a, float b, float c) {
+    if (fused) return fma(a, b, c);
+    const float product = a * b;
+    return product + c;
+  };
+  const std::uint32_t b = bits_of(x);
+  float e = static_cast<float>(static_cast<int>(b >> 23) - 126);
+  x = float_of((b & 0x007fffffu) | 0x3f000000u);
+  if (x < 0x1.6a09e6p-1f) {
+    e -= 1.0f;
+    x = (x - 1.0f) + x;
+  } else {
+    x = x - 1.0f;
+  }
+  const float p[] = {0x1.204376p-4f,  -0x1.d7a37p-4f, 0x1.de4a34p-4f,  -0x1.fcba9ep-4f, 0x1.23d37ep-3f,
+                     -0x1.555ca0p-3f, 0x1.999d58p-3f, -0x1.fffff8p-3f, 0x1.555554p-2f};
+  const float z = x * x;
+  float y = p[0];
+  for (int i = 1; i < 9; ++i) y = sum(y, x, p[i]);
+  y = y * x;
+  y = other_side ? sum(e, -0x1.bd0106p-13f, y * z) : sum(y, z, e * -0x1.bd0106p-13f);
+  y = sum(z, -0.5f, y);
+  x = x + y;
+  return sum(e, 0x1.63p-1f, x);
+}
+TEST(HostRandom, AnotherContractionShows) {
+  int same = 0, other = 0, none = 0, all = 0;
+  for (int k = 0; k < 1 << 24; k += 8 * 37, all += 8) {
+    float x[16] = {};
+    for (int j = 0; j < 8; ++j) x[j] = static_cast<float>(k + j) * 0x1p-24f;
+    float radius[3][8];
+    for (int j = 0; j < 8; ++j)
+      for (int way = 0; way < 3; ++way)
+        radius[way][j] = 0.0f + __builtin_sqrtf(-2.0f * log_with(way < 2, way == 1, 1.0f - x[j]));
+    SO_BODY(host_random_body).normals_cephes(x, 1, 0.0f, 1.0f);
+    for (int j = 0; j < 8; ++j) {
+      same += bits_of(radius[0][j]) == bits_of(x[j]);
+      other += bits_of(radius[1][j]) != bits_of(x[j]);
+      none += bits_of(radius[2][j]) != bits_of(x[j]);
+    }
+  }
+  EXPECT_EQ(same, all);
+  EXPECT_GT(other, 50) << "of " << all;
+  EXPECT_GT(none, 200) << "of " << all;
+  std::printf("mutations noticed: another side %d, none fused %d of %d arguments\n", other, none, all);
 }
 
 TEST(HostRandom, TheDispatchShows) {

@@ -142,6 +142,17 @@ def test_models(model: type[nn.Module]) -> None:
     assert any(not torch.equal(a, b) for a, b in zip(built.parameters(), again.parameters(), strict=True))
 
 
+def test_hugging_faces_gpt2() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=97, n_positions=32, n_embd=48, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
+    )
+    with observe(seed=42) as seen:
+        built = transformers.GPT2LMHeadModel(config)
+    assert_same(built, seen.term(built))
+    assert not seen.carried
+
+
 def test_overwritten_defaults_become_words() -> None:
     with observe(seed=1) as seen:
         built = Gpt()
