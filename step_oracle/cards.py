@@ -34,6 +34,23 @@ def cards() -> list[Card]:
     return [Card(**row) for row in device.extension().cards()]
 
 
+def find_cards(name: str) -> list[Card]:
+    """The card of a name, or those whose names it begins ("a100-pcie": a100-pcie-40gb and a100-pcie-80gb)."""
+    known = cards()
+    found = [card for card in known if card.name == name] or [c for c in known if c.name.startswith(f"{name}-")]
+    if not found:
+        raise ValueError(f"there is no card '{name}'; give one of: {', '.join(card.name for card in known)}")
+    return found
+
+
+def find_card(name: str) -> Card:
+    """The one card of a name."""
+    found = find_cards(name)
+    if len(found) > 1:
+        raise ValueError(f"'{name}' may be {' or '.join(card.name for card in found)}; give one of them")
+    return found[0]
+
+
 def get_card(index: int = -1) -> Card:
     """The card behind ``oracle:<index>``; the current device's for -1."""
     from . import device

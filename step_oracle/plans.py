@@ -47,19 +47,35 @@ def assumed_notice(tally: dict[str, Any]) -> str:
 
 
 def show(card: str, plans: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """The rows of a plan table: ``card``, ``library``, ``rows`` with ``product``, ``plan`` and ``source``.
+    """A plan table: ``card``, ``library``, ``rows`` with ``product``, ``plan`` and ``source``, and ``defaults``: the
+    same for what has no row.
 
     Without a path, the table that comes with step-oracle for the card; no rows where there is none.
     """
     from . import device
 
     text = plan_text(plans, card) if plans is not None else shipped_plans(card)
-    if text is None:
-        return {"card": card, "library": None, "rows": []}
-    table: dict[str, Any] = device.extension().plan_table(text)
+    table: dict[str, Any] = {"card": card, "library": None, "rows": [], "pinned": False}
+    if text is not None:
+        table = device.extension().plan_table(text)
     if table["card"] != card:
         raise ValueError(f"{plans} is a plan table of {table['card']}, not of {card}; give a table of this card")
-    return table
+    return {**table, "defaults": class_defaults(card, table["pinned"])}
+
+
+def class_defaults(card: str, pinned: bool) -> list[dict[str, str]]:
+    """What a product without a row is computed with, in a table's words."""
+    from .cards import find_card
+
+    capability = find_card(card).compute_capability
+    terms = 16 if int(capability.split(".")[0]) >= 9 else 8
+    how = "the program forces it" if pinned else "assumed: the class default"
+    paper = '"The step oracle", section 3.4'
+    rows = [{"product": "other float32", "plan": "single pass, the fp32 chain", "source": f"{how}; class: {paper}"}]
+    for dtype in ("float16",) if capability == "7.5" else ("bfloat16", "float16"):
+        rows.append({"product": f"other {dtype}", "plan": f"single pass, {terms} products at once",
+                     "source": f"{how}; class: {paper}"})
+    return rows
 
 
 def fit(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None, *, card: str,

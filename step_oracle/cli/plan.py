@@ -27,6 +27,47 @@ def register(subparsers: Any) -> None:
     fit.add_argument("-o", "--out", metavar="FILE", help="write what was decided as a plan table")
 
 
+    log = add_command(parts, "from-log", "read plans from cuBLASLt's own log", run_from_log,
+                      example="CUBLASLT_LOG_LEVEL=2 CUBLASLT_LOG_FILE=lt.log python train.py\n"
+                              "  step-oracle plan from-log lt.log --card l40 -o l40-plans.json")
+    log.add_argument("log", metavar="FILE", help="written with CUBLASLT_LOG_LEVEL=2 (or 5) and CUBLASLT_LOG_FILE")
+    log.add_argument("--card", required=True, help="the card that the program ran on")
+    log.add_argument("--library", default="unknown", help="the cuBLASLt that wrote it, for the table")
+    log.add_argument("--also", metavar="TABLE", help="a plan table of the card that the rows are added to")
+    log.add_argument("-o", "--out", metavar="FILE", help="write what is decided as a plan table")
+
+
+def run_from_log(args: argparse.Namespace) -> int:
+    from step_oracle import cards, plan_log
+
+    card = cards.find_card(args.card)
+    also = pathlib.Path(args.also).read_text() if args.also else None
+    log = plan_log.read(args.log, card, args.library, also)
+    if args.out:
+        pathlib.Path(args.out).write_text(log.table)
+    if args.json:
+        print_json(log.to_json())
+        return DIFFERENT if log.unknown else SAME
+    print(f"{args.log}: {log.calls} products of {card.name}; {len(log.rows)} kinds decided, {len(log.open)} open, "
+          f"{len(log.unknown)} unknown")
+    for row in plans_in_words(log.table):
+        print(f"  {row['product']}: {row['plan']} ({row['source']})")
+    for kind in log.open:
+        what = " ".join(f"{name} {kind[name]}" for name in ("op", "dtype", "layout", "m", "n", "k"))
+        print(f"  open: {what}: one of {len(kind['plans'])} plans: {kind['reason']}; "
+              "decide it with step-oracle plan fit")
+    for kind in log.unknown:
+        print(f"  unknown: line {kind['line']}, {kind['product']}: {kind['reason']}")
+    return DIFFERENT if log.unknown else SAME
+
+
+def plans_in_words(table: str) -> list[dict[str, Any]]:
+    from step_oracle import device
+
+    rows: list[dict[str, Any]] = device.extension().plan_table(table)["rows"]
+    return rows
+
+
 def run_fit(args: argparse.Namespace) -> int:
     import step_oracle
     from step_oracle import plans
@@ -66,15 +107,19 @@ def verdict(found: dict[str, Any]) -> str:
 def run_show(args: argparse.Namespace) -> int:
     from step_oracle import cards, plans
 
-    if args.card not in (known := [c.name for c in cards.cards()]):
-        raise ValueError(f"there is no card '{args.card}'; give one of: {', '.join(known)}")
-    table = plans.show(args.card, args.plans)
+    found = cards.find_cards(args.card)
+    if args.plans:
+        found = [cards.find_card(args.card)]
+    tables = [plans.show(card.name, args.plans) for card in found]
     if args.json:
-        print_json(table)
+        print_json(tables[0] if len(tables) == 1 else {"card": args.card, "tables": tables})
         return SAME
-    if not table["rows"]:
-        print(f"{args.card}: no rows. Every product is a single pass: assumed (docs/limits.md)")
-        return SAME
-    print(f"{table['card']}, {table['library']}; a product without a row is a single pass: assumed")
-    print_table([[r["product"], r["plan"], r["source"]] for r in table["rows"]], ["product", "plan", "source"])
+    for table in tables:
+        print_plan_table(table)
     return SAME
+
+
+def print_plan_table(table: dict[str, Any]) -> None:
+    rows = [[r["product"], r["plan"], r["source"]] for r in table["rows"] + table["defaults"]]
+    print(f"{table['card']}{', ' + table['library'] if table['library'] else ''}: {len(table['rows'])} rows")
+    print_table(rows, ["product", "plan", "source"])

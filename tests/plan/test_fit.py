@@ -59,7 +59,7 @@ def test_shapes_that_are_no_product_are_refused(tmp_path):
 
 def test_plan_show(capsys):
     assert cli.main(["plan", "show", "--card", "rtx-a6000"]) == 0
-    assert "splits 8, chunks of 6336, reduction in_place" in capsys.readouterr().out
+    assert "splits 8, chunks of 6336, reduction in_place" in capsys.readouterr().out  # [paper 5.24]
     assert cli.main(["plan", "show", "--card", "l4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == []
     assert cli.main(["plan", "show", "--card", "l99"]) == 2
@@ -107,3 +107,16 @@ def test_plan_fit_needs_the_bytes(tmp_path, capsys):
     trace, _ = recorded(tmp_path, keep="digests")
     assert cli.main(["plan", "fit", str(trace), "--op", "0"]) == 2
     assert "record with keep='all'" in capsys.readouterr().err
+
+
+def test_plan_show_of_a_family_of_cards_prints_rows_with_sources(capsys):
+    assert cli.main(["plan", "show", "--card", "a100-pcie"]) == 0
+    text = capsys.readouterr().out
+    assert "a100-pcie-40gb: 0 rows" in text and "a100-pcie-80gb: 0 rows" in text
+    assert text.count("assumed: the class default") == 6
+    assert cli.main(["plan", "show", "--card", "a100-pcie", "--json"]) == 0
+    assert [t["card"] for t in json.loads(capsys.readouterr().out)["tables"]] == ["a100-pcie-40gb", "a100-pcie-80gb"]
+    assert cli.main(["plan", "show", "--card", "a100-pcie", "--plans", "pinned"]) == 2
+    assert "may be a100-pcie-40gb or a100-pcie-80gb" in capsys.readouterr().err
+    assert cli.main(["plan", "show", "--card", "a100-pcie-40gb", "--plans", "pinned"]) == 0
+    assert "the program forces it" in capsys.readouterr().out

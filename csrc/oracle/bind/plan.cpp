@@ -42,7 +42,7 @@ py::dict as_dict(const plan::Table& table) {
     rows.append(r);
   }
   py::dict out;
-  out["card"] = table.card, out["library"] = table.library, out["rows"] = rows;
+  out["card"] = table.card, out["library"] = table.library, out["rows"] = rows, out["pinned"] = table.pinned;
   return out;
 }
 
@@ -125,6 +125,9 @@ void bind_plan(py::module_& m) {
   m.def("plan_tally", [] { return as_dict(plan::tally()); });
   m.def("clear_plan_tally", &plan::clear_tally);
   m.def("plan_table", [](const std::string& json) { return as_dict(plan::parse(json)); }, py::arg("json"));
+  m.def("check_plan_tables",
+        [](const std::string& a, const std::string& b) { plan::check_distinct(plan::parse(a), plan::parse(b)); },
+        py::arg("a"), py::arg("b"));
   m.def("format_plan_table", [](const std::string& json) { return plan::write(plan::parse(json)); }, py::arg("json"));
 }
 

@@ -120,7 +120,7 @@ void add_splits(Candidates& out, const Shape& shape) {
   }
 }
 
-// [cublas_match]: CUTLASS kernels of algorithms 12, 21, 23 and 24 with split k, and what algorithm 66 leaves out.
+// [cublas_match]: CUTLASS kernels of algorithms 12, 21, 23 and 24 with split k.
 void add_cutlass_splits(Candidates& out, const Shape& shape) {
   const std::int64_t grain = shape.k % 64 == 0 ? 64 : 8;
   for (const int splits : {2, 3, 4, 5, 6, 8, 10, 12, 16}) {
@@ -130,6 +130,10 @@ void add_cutlass_splits(Candidates& out, const Shape& shape) {
       if (shape.terms > 8 && tile == 32) out.add(with_tail(p, gemm::Tail::kShortFirst, tile, 8));
     }
   }
+}
+
+// [cublas_match]: algorithm 66 shares whole tiles of 64 out evenly, and forgets the rest.
+void add_dropped_splits(Candidates& out, const Shape& shape) {
   const std::int64_t tiles = shape.k / 64, rest = shape.k % 64;
   for (int splits = 2; splits <= 64; ++splits)
     if (rest && tiles && tiles % splits == 0 && splits > rest)
@@ -187,6 +191,7 @@ std::vector<Plan> candidates(const Shape& shape) {
   add_splits(out, shape);
   if (shape.terms) add_cutlass_splits(out, shape), add_chains(out, shape);
   if (shape.vector) add_vectors(out, shape);
+  add_dropped_splits(out, shape);
   return out.take();
 }
 
