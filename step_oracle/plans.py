@@ -113,7 +113,7 @@ def card_of(trace: Trace) -> str:
     raise NotFitted(f"the trace is of {recorded.name if recorded else 'a host'}, which is no known card; give --card")
 
 
-def _kept(trace: Trace, tensor: Record, when: str) -> torch.Tensor:
+def kept(trace: Trace, tensor: Record, when: str) -> torch.Tensor:
     digest = tensor[when]
     if digest is None or not trace.has_blob(digest):
         raise NotFitted("the trace does not keep the bytes of this product; record with keep='all'")
@@ -129,29 +129,77 @@ def fit_op(trace: Trace, index: int, *, card: str | None = None,
     op = trace.ops[index]
     if op.op not in FITTED:
         raise NotFitted(f"op {index} is {op.op}; plans are fitted for {', '.join(FITTED)}")
-    inputs = [op.tensors[arg["tensor"]] for arg in op.args if isinstance(arg, dict) and "tensor" in arg]
+    row, inputs = row_of(trace, op)
     bias = None
     if op.op == "aten.addmm":
-        bias_record, *inputs = inputs
-        scales = [arg for arg in op.args if not isinstance(arg, dict)]
-        if len(bias_record.shape) != 1 or any(scale != 1 for scale in scales):
+        if row.get("epilogue") != "bias":
             raise NotFitted("an addmm with a matrix, or with beta or alpha other than 1, is not fitted")
-        bias = _kept(trace, bias_record, "before")
-    a, b = (_kept(trace, t, "before") for t in inputs)
-    out = _kept(trace, op.tensors[op.returns[0]["tensor"]], "after")
+        bias = kept(trace, op.tensors[op.args[0]["tensor"]], "before")
+    a, b = (kept(trace, t, "before") for t in inputs)
+    out = kept(trace, op.tensors[op.returns[0]["tensor"]], "after")
     found = fit(a, b, out, bias, card=card or card_of(trace), progress=progress)
+    return {"index": index % len(trace.ops), "op": op.op, "row": row, **found}
+
+
+def row_of(trace: Trace, op: Record) -> tuple[dict[str, Any], list[Record]]:
+    """A recorded mm, addmm or bmm as the key of a plan table's row, and its two factors."""
+    inputs = [op.tensors[arg["tensor"]] for arg in op.args if isinstance(arg, dict) and "tensor" in arg]
+    epilogue = "none"
+    if op.op == "aten.addmm":
+        added, *inputs = inputs
+        scales = [arg for arg in op.args if not isinstance(arg, dict)]
+        epilogue = "bias" if len(added.shape) == 1 and all(scale == 1 for scale in scales) else "beta"
+    out = op.tensors[op.returns[0]["tensor"]]
     row: dict[str, Any] = {"op": op.op.removeprefix("aten."), "dtype": inputs[0].dtype,
                            "layout": "".join("n" if t.strides[-1] == 1 else "t" for t in inputs)}
-    if bias is not None:
-        row["epilogue"] = "bias"
+    if epilogue != "none":
+        row["epilogue"] = epilogue
     switch = {"bfloat16": "bf16", "float16": "fp16"}.get(inputs[0].dtype)
     if switch:
         allowed = trace.environment.switches[f"cuda.matmul.allow_{switch}_reduced_precision_reduction"]
         row["reduced_precision"] = str(allowed).startswith(("True", "(True"))
-    row |= {"m": out.shape[-2], "n": out.shape[-1], "k": a.shape[-1]}
-    if a.dim() == 3:
-        row["batch"] = a.shape[0]
-    return {"index": index % len(trace.ops), "op": op.op, "row": row, **found}
+    row |= {"m": out.shape[-2], "n": out.shape[-1], "k": inputs[0].shape[-1]}
+    if len(inputs[0].shape) == 3:
+        row["batch"] = inputs[0].shape[0]
+    return row, inputs
+
+
+def family(trace: Trace, card: str | None = None) -> dict[str, Any]:
+    """The pinned arm: the kinds of product of a program, and which of cuBLASLt's configurations compute each as the
+    class does, in a single pass. ``kinds``: row, times, configurations; ``table``: the same as a plan table."""
+    from . import device
+
+    card = card or card_of(trace)
+    counted: dict[str, int] = {}
+    for op in trace.ops:
+        if op.op in FITTED:
+            key = json.dumps(row_of(trace, op)[0])
+            counted[key] = counted.get(key, 0) + 1
+    if not counted:
+        raise ValueError(f"{trace.path} has no matrix product among {', '.join(FITTED)}")
+    kinds = [{"row": json.loads(key), "times": times, "configurations": class_identical(json.loads(key), card)}
+             for key, times in counted.items()]
+    rows: list[dict[str, Any]] = [{**kind["row"], "plan": {}} for kind in kinds]  # type: ignore[dict-item]
+    table = {"format": "step-oracle plan table 1", "card": card, "library": "any", "otherwise": "pinned",
+             "source": f"the pinned arm of {pathlib.Path(trace.path).name}", "rows": rows}
+    return {"card": card, "kinds": kinds, "table": device.extension().format_plan_table(json.dumps(table))}
+
+
+def class_identical(row: dict[str, Any], card: str) -> dict[str, Any]:
+    """Configurations of cuBLASLt whose bytes are the class's for a product: ``algorithms`` (of numSplitsK 1), where
+    they are published, and what excludes one."""
+    from .cards import find_card
+
+    hopper = find_card(card).compute_capability == "9.0"
+    if row["dtype"] == "float32":
+        return {"algorithms": [0, 20], "splits": 1, "without": "FAST_TF32 compute types",
+                "source": '"The step oracle", section 3.4: one digest on Turing, Ampere, Ada and Hopper'}
+    if hopper:
+        return {"algorithms": [66], "splits": 1, "without": "algorithm 24 (groups of 8)",
+                "source": "facebookexperimental/triton, bitequiv/cublas_match: nvjet, one accumulator"}
+    return {"algorithms": [6, 21], "splits": 1,
+            "without": "algorithm 30 (sliced k); k that is no multiple of the tile's",
+            "source": "CUTLASS's main loop, one accumulator; on this generation assumed"}
 
 
 def fit_trace(trace: Trace, *, card: str | None = None,

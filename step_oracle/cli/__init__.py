@@ -10,7 +10,7 @@ import traceback
 from .command import REFUSED, Parser, Refused, one_line
 
 # In the order of --help.
-COMMANDS = ("demo", "doctor", "cards", "record", "replay", "diff", "trace", "plan", "recipe", "identify")
+COMMANDS = ("demo", "doctor", "cards", "record", "replay", "diff", "trace", "plan", "lint", "recipe", "identify")
 
 
 def parser() -> Parser:

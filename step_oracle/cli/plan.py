@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import pathlib
 from typing import Any
 
@@ -27,6 +28,11 @@ def register(subparsers: Any) -> None:
     fit.add_argument("-o", "--out", metavar="FILE", help="write what was decided as a plan table")
 
 
+    family = add_command(parts, "family", "the pinned arm: a program's products, and what computes each in one pass",
+                         run_family, example="step-oracle plan family step.trace -o pinned.json")
+    family.add_argument("trace", metavar="TRACE")
+    family.add_argument("--card", help="as recorded, when left out")
+    family.add_argument("-o", "--out", metavar="FILE", help="write it as a plan table")
     log = add_command(parts, "from-log", "read plans from cuBLASLt's own log", run_from_log,
                       example="CUBLASLT_LOG_LEVEL=2 CUBLASLT_LOG_FILE=lt.log python train.py\n"
                               "  step-oracle plan from-log lt.log --card l40 -o l40-plans.json")
@@ -35,6 +41,67 @@ def register(subparsers: Any) -> None:
     log.add_argument("--library", default="unknown", help="the cuBLASLt that wrote it, for the table")
     log.add_argument("--also", metavar="TABLE", help="a plan table of the card that the rows are added to")
     log.add_argument("-o", "--out", metavar="FILE", help="write what is decided as a plan table")
+
+
+    query = add_command(parts, "query", "ask cuBLASLt's heuristic on this machine's card about one product", run_query,
+                        example="step-oracle plan query --card h100-sxm --m 2048 --n 768 --k 3072 --layout nt --bias")
+    for size in "mnk":
+        query.add_argument(f"--{size}", type=int, required=True)
+    query.add_argument("--card", required=True, help="this machine's card")
+    query.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="bfloat16")
+    query.add_argument("--layout", choices=["nn", "nt", "tn", "tt"], default="nn")
+    query.add_argument("--bias", action="store_true")
+    query.add_argument("--no-reduced-precision", action="store_true", help="as torch asks with its switch off")
+
+
+def run_query(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from step_oracle import cards, plan_facts, plan_query
+
+    card = cards.find_card(args.card)
+    answer = plan_query.query(args.m, args.n, args.k, dtype=args.dtype, layout=args.layout, bias=args.bias,
+                              reduced_precision=not args.no_reduced_precision)
+    known, reason = [], ""
+    try:
+        known = plan_facts.plans_of(answer.algorithm, dtype=args.dtype, m=args.m, n=args.n, k=args.k, bias=args.bias,
+                                    compute_capability=card.compute_capability, sms=card.sms,
+                                    threads_per_sm=card.threads_per_sm, layout=args.layout)
+    except plan_facts.NotKnown as error:
+        reason = str(error)
+    if args.json:
+        print_json({"library": answer.version, "algorithm": asdict(answer.algorithm), "plans": [p.plan for p in known],
+                    "reason": reason})
+    else:
+        print(f"cuBLASLt {answer.version}: {answer.algorithm}")
+        for p in known:
+            print(f"  {json.dumps(p.plan)} ({p.known})")
+        if reason:
+            print(f"  {reason}")
+    return SAME if known else DIFFERENT
+
+
+def run_family(args: argparse.Namespace) -> int:
+    import step_oracle
+    from step_oracle import cards, plans
+
+    found = plans.family(step_oracle.load(args.trace), cards.find_card(args.card).name if args.card else None)
+    if args.out:
+        pathlib.Path(args.out).write_text(found["table"])
+    if args.json:
+        print_json(found)
+        return SAME
+    print(f"{found['card']}: {len(found['kinds'])} kinds of product; pinned to these configurations, a step is "
+          "replayed without a plan table (--plans pinned)")
+    rows = []
+    for kind in found["kinds"]:
+        key, how = kind["row"], kind["configurations"]
+        what = " ".join(str(key[name]) for name in ("op", "dtype", "layout", "m", "n", "k"))
+        numbers = ", ".join(map(str, how["algorithms"]))
+        rows.append([what, kind["times"], f"algorithms {numbers} with numSplitsK 1, without {how['without']}",
+                     how["source"]])
+    print_table(rows, ["op, type, layout, m, n, k", "times", "computed as the class by", "source"])
+    return SAME
 
 
 def run_from_log(args: argparse.Namespace) -> int:

@@ -619,7 +619,7 @@ Drawn draw(const Form& form, Kind kind, std::mt19937& gen) {
   Drawn out;
   Problem& p = out.problem;
   p.kind = kind;
-  p.m = form.vector ? 1 : 2 + gen() % 5, p.n = (form.vector ? 90 : 50) + gen() % 50, p.k = 131 + gen() % 500;
+  p.m = form.vector ? 1 : 2 + gen() % 3, p.n = (form.vector ? 50 : 21) + gen() % 30, p.k = 131 + gen() % 400;
   p.wide = narrow(kind) && gen() % 2;
   std::normal_distribution<float> normal;
   if (form.bias && gen() % 2)

@@ -23,7 +23,7 @@ def kind(row: dict) -> tuple:
 def gpt2_products() -> collections.Counter:
     """The matrix products of a GPT-2 124 M step, batch 2 x 1024, vocabulary padded to 50,304: how often each kind."""
     tokens, width, layers, vocabulary = 2048, 768, 12, 50304
-    linears = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]  # in, out: qkv, proj, fc, proj
+    linears = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]  # in, out
     counts: collections.Counter = collections.Counter()
     for inner, outer in linears:
         counts["addmm", "nt", tokens, outer, inner] += layers
