@@ -1,4 +1,4 @@
-"""Builds the two extension modules with CMake, which lists every source. Everything else is in pyproject.toml."""
+"""Builds the extension modules with CMake, which lists every source. Everything else is in pyproject.toml."""
 
 import os
 import pathlib
@@ -29,5 +29,6 @@ class CMakeBuild(build_ext):
         return []
 
 
-setup(ext_modules=[Extension("step_oracle._record", []), Extension("step_oracle._oracle", [])],
+setup(ext_modules=[Extension("step_oracle._record", []), Extension("step_oracle._oracle", []),
+                   Extension("step_oracle._host", [])],
       cmdclass={"build_ext": CMakeBuild})

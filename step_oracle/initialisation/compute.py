@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .. import device
+from .. import _host, device
 from . import term as terms
 
 
@@ -38,7 +38,7 @@ class HostDraws:
         self.seed(generator["seed"])
 
     def seed(self, seed: int) -> None:
-        self.generator = device.extension().HostGenerator(seed, self.dispatch)
+        self.generator = _host.HostGenerator(seed, self.dispatch)
 
     def draw(self, fn: str, out: torch.Tensor, a: float, b: float) -> None:
         if fn == "uniform":

@@ -11,7 +11,7 @@ import host_fills
 import pytest
 import torch
 
-from step_oracle import device
+from step_oracle import _host
 
 HERE = pathlib.Path(__file__).parent
 X86 = os.uname().machine == "x86_64"
@@ -30,13 +30,12 @@ def torch_says(mode: str, capability: str, *more: str) -> dict:
 
 
 def ours(dispatch: str, isa: str) -> dict:
-    extension = device.extension()
-    before = extension.isas()["active"]
-    extension.set_isa(isa)
+    before = _host.isas()["active"]
+    _host.set_isa(isa)
     try:
-        return drawn(extension.HostGenerator(20261130, dispatch))
+        return drawn(_host.HostGenerator(20261130, dispatch))
     finally:
-        extension.set_isa(before)
+        _host.set_isa(before)
 
 
 def drawn(generator: object) -> dict:
@@ -70,7 +69,7 @@ def test_fills_are_torchs(capability: str) -> None:
     expected = torch_says("fills", capability)
     assert len(expected) > 700
     dispatch = capability if X86 else "aarch64"
-    for isa in device.extension().isas()["usable"]:
+    for isa in _host.isas()["usable"]:
         actual = ours(dispatch, isa)
         differ = [case for case, digest in expected.items() if actual[case] != digest]
         assert not differ, f"{isa}: {len(differ)} of {len(expected)} differ, first {differ[0]}"

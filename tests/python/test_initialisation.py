@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from step_oracle import device, initialisation
+from step_oracle import _host, device, initialisation
 from step_oracle.initialisation import TermError, check, observe, run, tensors
 
 
@@ -189,15 +189,14 @@ def test_a_host_of_another_dispatch(capability: str) -> None:
     term, named = json.loads(said.stdout)
     if term["generator"]["dispatch"] != capability:
         pytest.skip(f"this CPU has no {capability}")
-    extension = device.extension()
-    before = extension.isas()["active"]
-    for isa in extension.isas()["usable"]:
-        extension.set_isa(isa)
+    before = _host.isas()["active"]
+    for isa in _host.isas()["usable"]:
+        _host.set_isa(isa)
         computed = tensors(term)
         for name, values in named.items():
             raw = computed[name].flatten().view(torch.uint8).numpy().tobytes()
             assert raw == bytes(values), f"{name} under {isa}"
-    extension.set_isa(before)
+    _host.set_isa(before)
     term["generator"]["dispatch"] = "avx2" if capability == "default" else "default"
     other = tensors(term)["wpe.weight"].flatten().view(torch.uint8).numpy().tobytes()
     assert other != bytes(named["wpe.weight"])

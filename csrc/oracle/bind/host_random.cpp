@@ -7,7 +7,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc/kernels/core/error.h"
-#include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/bind/host.h"
 
 namespace py = pybind11;
@@ -18,10 +17,22 @@ namespace {
 using host_random::Fill;
 using host_random::Generator;
 
+DType dtype_of(const char* op, const at::Tensor& t) {
+  switch (t.scalar_type()) {
+    case at::kFloat: return DType::kF32;
+    case at::kDouble: return DType::kF64;
+    case at::kBFloat16: return DType::kBF16;
+    case at::kHalf: return DType::kF16;
+    case at::kLong: return DType::kI64;
+    default:
+      throw Error(ErrorKind::kUnsupported, fmt::format("{} of {} is not modelled; use a floating-point tensor or int64",
+                                                       op, c10::toString(t.scalar_type())));
+  }
+}
 Fill fill_of(const char* op, const at::Tensor& t) {
   if (!t.is_cpu() || !t.is_non_overlapping_and_dense())
     throw Error(ErrorKind::kBadInput, fmt::format("{}: give a host tensor without gaps", op));
-  return {t.numel(), aten::dtype_of(t, op), t.data_ptr()};
+  return {t.numel(), dtype_of(op, t), t.data_ptr()};
 }
 std::int64_t* indices_of(const char* op, const at::Tensor& t) {
   if (t.scalar_type() != at::kLong)
