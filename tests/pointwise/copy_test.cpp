@@ -13,11 +13,17 @@
 namespace step_oracle::pointwise {
 namespace {
 
+#if defined(__aarch64__)
+using CompilersHalf = __fp16;  // GCC 12 has no _Float16 in C++ there
+#else
+using CompilersHalf = _Float16;
+#endif
+
 // float16 and bfloat16 against the compiler's own conversions, every 16-bit pattern and many floats.
 TEST(Convert, SixteenBits) {
   std::int64_t cases = 0;
   for (std::uint32_t u = 0; u < 0x10000; ++u) {
-    _Float16 h;
+    CompilersHalf h;
     const auto bits = static_cast<std::uint16_t>(u);
     std::memcpy(&h, &bits, 2);
     const float f = static_cast<float>(h), g = widen(Half{bits});
@@ -32,7 +38,7 @@ TEST(Convert, SixteenBits) {
       EXPECT_EQ(narrow_exact(x).bits, u >> 16);
       continue;
     }
-    const auto h = static_cast<_Float16>(x);
+    const auto h = static_cast<CompilersHalf>(x);
     std::uint16_t want;
     std::memcpy(&want, &h, 2);
     EXPECT_EQ(narrow_half(x).bits, want) << u;
