@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace {
 
 enum class Data { kNormal, kWide, kTiny, kHuge, kSparse, kCancelling, kSpecial, kAnyBits, kSmall, kCount };
 
-std::uint16_t draw(std::mt19937& gen, DType type, Data kind) {
+std::uint16_t draw16(std::mt19937& gen, DType type, Data kind) {
   std::normal_distribution<float> normal;
   const bool bf16 = type == DType::kBF16;
   const auto narrow = [&](float x) { return bf16 ? convert::to_bf16(x) : convert::to_fp16(x); };
@@ -45,13 +46,22 @@ std::uint16_t draw(std::mt19937& gen, DType type, Data kind) {
   }
 }
 
+// TF32 factors are bfloat16 patterns with more bits below.
+std::uint32_t draw(std::mt19937& gen, DType type, Data kind) {
+  if (type != DType::kF32) return draw16(gen, type, kind);
+  const std::uint32_t upper = draw16(gen, DType::kBF16, kind);
+  const bool whole = kind == Data::kCancelling || upper == 0 || (kind == Data::kSpecial && gen() % 8);
+  return upper << 16 | (whole ? 0u : gen() & 0xffffu);
+}
+
 struct Problem {
   TensorCoreParams p;
-  std::vector<std::uint16_t> a, b, c16, d16;
+  std::vector<std::uint16_t> a, b, c16, d16;  // a and b: two words a factor for TF32
   std::vector<float> c32, d32;
 
   Problem(std::mt19937& gen, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, DType type,
           AdderClass adder, Data kind_a, Data kind_b, bool float_result = false) {
+    float_result |= type == DType::kF32;
     p.m = m, p.n = n, p.k = k, p.batch = batch, p.factors = type, p.adder = adder;
     const auto strides = [&](std::int64_t rows, std::int64_t cols) {
       const std::int64_t line_gap = gen() % 3;
@@ -59,18 +69,25 @@ struct Problem {
                        : Strides{1, rows + line_gap, (rows + line_gap) * cols};
     };
     p.a_strides = strides(m, k), p.b_strides = strides(k, n), p.c_strides = strides(m, n), p.d_strides = strides(m, n);
-    a.resize(static_cast<std::size_t>(batch * p.a_strides.batch + 1)),
-        b.resize(static_cast<std::size_t>(batch * p.b_strides.batch + 1));
-    for (auto& x : a) x = draw(gen, type, kind_a);
-    for (auto& x : b) x = draw(gen, type, kind_b);
+    fill(gen, a, batch * p.a_strides.batch + 1, kind_a);
+    fill(gen, b, batch * p.b_strides.batch + 1, kind_b);
     p.a = a.data(), p.b = b.data();
     const auto size = static_cast<std::size_t>(batch * std::max(p.c_strides.batch, p.d_strides.batch) + 1);
     p.results = float_result ? DType::kF32 : type;
     c16.resize(size), d16.assign(size, 0x1234), c32.resize(size), d32.assign(size, -7.0f);
-    for (auto& x : c16) x = draw(gen, type, Data::kNormal);
+    for (auto& x : c16) x = draw16(gen, type, Data::kNormal);
     for (auto& x : c32) x = static_cast<float>(gen() % 1000) * 0.01f;
     p.c = float_result ? static_cast<const void*>(c32.data()) : c16.data();
     p.d = float_result ? static_cast<void*>(d32.data()) : d16.data();
+  }
+
+  void fill(std::mt19937& gen, std::vector<std::uint16_t>& v, std::int64_t count, Data kind) {
+    v.resize(static_cast<std::size_t>(count) * size_of(p.factors) / 2);
+    for (std::int64_t i = 0; i < count; ++i) put(v, i, draw(gen, p.factors, kind));
+  }
+  void put(std::vector<std::uint16_t>& v, std::int64_t i, std::uint32_t pattern) {
+    const std::size_t bytes = size_of(p.factors);
+    std::memcpy(reinterpret_cast<std::byte*>(v.data()) + static_cast<std::size_t>(i) * bytes, &pattern, bytes);
   }
 };
 
@@ -138,7 +155,7 @@ TEST_P(TensorCore, BodyEqualsRefOnATriangle) {
   Problem q(gen, 70, 64, 70, 1, type, adder, Data::kTiny, Data::kNormal, true);
   for (std::int64_t i = 0; i < 70; ++i)
     for (std::int64_t k = i + 1; k < 70; ++k)
-      q.a[static_cast<std::size_t>(i * q.p.a_strides.row + k * q.p.a_strides.col)] = 0;
+      q.put(q.a, i * q.p.a_strides.row + k * q.p.a_strides.col, 0);
   expect_body_equals_ref(q);
 }
 
@@ -147,16 +164,15 @@ TEST_P(TensorCore, SumsThatWouldWrap) {
   const auto [type, adder] = GetParam();
   std::mt19937 gen(4);
   Problem q(gen, 4, 70, 32, 1, type, adder, Data::kNormal, Data::kNormal, true);
-  const std::uint16_t most = 0x3fff, one = type == DType::kBF16 ? 0x3f80 : 0x3c00;  // most: 2 less one place
+  const auto up = [&](std::uint32_t h) { return type == DType::kF32 ? h << 16 | (h == 0x3fff ? 0xe000u : 0u) : h; };
+  const std::uint32_t most = up(0x3fff), one = up(type == DType::kF16 ? 0x3c00 : 0x3f80);  // most: 2 less one place
+  const std::uint32_t minus = type == DType::kF32 ? 0x80000000u : 0x8000u;
   for (std::int64_t i = 0; i < 4; ++i)
-    for (std::int64_t k = 0; k < 32; ++k) {
-      const std::uint16_t sign = i % 2 ? 0x8000 : 0;  // of a whole row: to either end
-      q.a[static_cast<std::size_t>(i * q.p.a_strides.row + k * q.p.a_strides.col)] =
-          k == 0 || k >= 16 ? most | sign : 0;
-    }
+    for (std::int64_t k = 0; k < 32; ++k)  // the sign of a whole row: to either end
+      q.put(q.a, i * q.p.a_strides.row + k * q.p.a_strides.col, k == 0 || k >= 16 ? most | (i % 2 ? minus : 0) : 0);
   for (std::int64_t k = 0; k < 32; ++k)
     for (std::int64_t j = 0; j < 70; ++j)
-      q.b[static_cast<std::size_t>(k * q.p.b_strides.row + j * q.p.b_strides.col)] = k == 0 ? one : most;
+      q.put(q.b, k * q.p.b_strides.row + j * q.p.b_strides.col, k == 0 ? one : most);
   expect_body_equals_ref(q);
 }
 
@@ -172,7 +188,7 @@ TEST_P(TensorCore, SubnormalSums) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TensorCore,
-                         testing::Combine(testing::Values(DType::kBF16, DType::kF16),
+                         testing::Combine(testing::Values(DType::kBF16, DType::kF16, DType::kF32),
                                           testing::Values(AdderClass::kTuring, AdderClass::kHopper)),
                          [](const auto& info) {
                            return std::string(name_of(std::get<0>(info.param))) +
@@ -184,6 +200,8 @@ TEST(AdderClassOf, CardsOfEachKindAndRefusals) {
   EXPECT_EQ(adder_class(89, DType::kBF16), AdderClass::kTuring);
   EXPECT_EQ(adder_class(90, DType::kBF16), AdderClass::kHopper);
   EXPECT_THROW(adder_class(75, DType::kBF16), Error);
+  EXPECT_EQ(adder_class(80, DType::kF32), AdderClass::kTuring);
+  EXPECT_THROW(adder_class(75, DType::kF32), Error);
   EXPECT_THROW(adder_class(70, DType::kF16), Error);
 }
 

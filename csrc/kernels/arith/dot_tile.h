@@ -15,6 +15,7 @@
 
 #include "csrc/kernels/arith/convert.h"
 #include "csrc/kernels/arith/dot_add.h"
+#include "csrc/kernels/arith/tf32.h"
 #include "csrc/kernels/core/vec.h"
 
 SO_ISA_BEGIN
@@ -37,37 +38,48 @@ struct ExponentRange {
   void include(const ExponentRange& r) { low = r.low < low ? r.low : low, high = r.high > high ? r.high : high; }
 };
 
+// A factor as a float32: as the tensor core reads it.
 template <class Format>
-SO_ALWAYS_INLINE float value_of(std::uint16_t h) {
-  if constexpr (Format::kFraction == Bf16Format::kFraction)
-    return convert::from_bf16(h);
+SO_ALWAYS_INLINE float value_of(typename Format::Storage pattern) {
+  if constexpr (Format::kBytes == 4)
+    return tf32::read(float_of(pattern));
+  else if constexpr (Format::kFraction == Bf16Format::kFraction)
+    return convert::from_bf16(pattern);
   else
-    return convert::from_fp16(h);
+    return convert::from_fp16(pattern);
 }
 
+// Of a factor's pattern, its sign and the bits that are not read cleared.
 template <class Format>
-inline constexpr std::uint16_t kInfinity = static_cast<std::uint16_t>(Format::kExponentMask << Format::kFraction);
+SO_ALWAYS_INLINE typename Format::Storage magnitude_of(typename Format::Storage pattern) {
+  constexpr std::uint32_t kMask = (0xffffffffu >> (33 - 8 * Format::kBytes)) & (0xffffffffu << Format::kIgnored);
+  return static_cast<typename Format::Storage>(pattern & kMask);
+}
+template <class Format>
+inline constexpr typename Format::Storage kInfinity = static_cast<typename Format::Storage>(
+    static_cast<std::uint32_t>(Format::kExponentMask) << (Format::kFraction + Format::kIgnored));
 
 // Infinities and NaN become zeros, and are noted in `special`. Returns whether there were such.
 template <class Format>
-inline bool clean(std::uint16_t* line, Int n, std::uint8_t* special) {
-  std::uint16_t largest = 0;
+inline bool clean(typename Format::Storage* line, Int n, std::uint8_t* special) {
+  using Storage = typename Format::Storage;
+  Storage largest = 0;
   for (Int q = 0; q < n; ++q) {
-    const std::uint16_t magnitude = line[q] & 0x7fff;
+    const Storage magnitude = magnitude_of<Format>(line[q]);
     largest = magnitude > largest ? magnitude : largest;
   }
   if (largest < kInfinity<Format>) return false;
   for (Int q = 0; q < n; ++q)
-    if ((line[q] & 0x7fff) >= kInfinity<Format>) line[q] = 0, special[q] = 1;
+    if (magnitude_of<Format>(line[q]) >= kInfinity<Format>) line[q] = 0, special[q] = 1;
   return true;
 }
 
 // Exponent fields, biased by 127, of finite factors: 0 for a zero.
 template <class Format>
-inline void take_fields(const std::uint16_t* line, Int n, std::uint16_t* fields, ExponentRange& range) {
+inline void take_fields(const typename Format::Storage* line, Int n, std::uint16_t* fields, ExponentRange& range) {
   for (Int q = 0; q < n; ++q) {
-    const std::uint16_t magnitude = line[q] & 0x7fff;
-    const std::uint16_t own = static_cast<std::uint16_t>(magnitude >> Format::kFraction);
+    const typename Format::Storage magnitude = magnitude_of<Format>(line[q]);
+    const std::uint16_t own = static_cast<std::uint16_t>(magnitude >> (Format::kFraction + Format::kIgnored));
     const std::uint16_t shifted = static_cast<std::uint16_t>((own > 1 ? own : 1) + 127 - Format::kBias);
     fields[q] = magnitude ? shifted : 0;
   }

@@ -159,19 +159,24 @@ Buffer chain_values(const Params& p, const Chain& chain, const Plan&) {
   return out;
 }
 
-// 16-bit factors, multiplied and added as float32: the CUDA cores' fma.
+// The factors, multiplied and added as float32: the CUDA cores' fma.
+template <class Storage>
 Buffer float_chain_values(const TensorCoreParams& p, const Chain& chain) {
-  const auto widened = [&](const std::vector<std::uint16_t>& from) {
+  const auto widened = [&](const std::vector<Storage>& from) {
     std::vector<float> out(from.size());
     for (std::size_t i = 0; i < from.size(); ++i)
-      out[i] = p.factors == DType::kBF16 ? convert::from_bf16(from[i]) : convert::from_fp16(from[i]);
+      out[i] = sizeof(Storage) == 4         ? float_of(static_cast<std::uint32_t>(from[i]))
+               : p.factors == DType::kBF16 ? convert::from_bf16(static_cast<std::uint16_t>(from[i]))
+                                           : convert::from_fp16(static_cast<std::uint16_t>(from[i]));
     return out;
   };
   const auto at = positions(chain, 1, 0);
+  const auto* from_a = static_cast<const Storage*>(p.a);
+  const auto* from_b = static_cast<const Storage*>(p.b);
   const std::vector<float> a =
-      widened(gathered(p.a, p.m, p.a_strides.row, p.a_strides.col, p.batch, p.a_strides.batch, at));
+      widened(gathered(from_a, p.m, p.a_strides.row, p.a_strides.col, p.batch, p.a_strides.batch, at));
   const std::vector<float> b =
-      widened(gathered(p.b, p.n, p.b_strides.col, p.b_strides.row, p.batch, p.b_strides.batch, at));
+      widened(gathered(from_b, p.n, p.b_strides.col, p.b_strides.row, p.batch, p.b_strides.batch, at));
   Buffer out(static_cast<std::size_t>(p.batch * p.m * p.n));
   Params q;
   q.m = p.m, q.n = p.n, q.k = static_cast<std::int64_t>(at.size()), q.batch = p.batch;
@@ -181,29 +186,36 @@ Buffer float_chain_values(const TensorCoreParams& p, const Chain& chain) {
   return out;
 }
 
-Buffer chain_values(const TensorCoreParams& p, const Chain& chain, const Plan& plan) {
-  if (plan.unit == Unit::kChain) return float_chain_values(p, chain);
+template <class Storage>
+Buffer chain_values_of(const TensorCoreParams& p, const Chain& chain, const Plan& plan) {
+  if (plan.unit == Unit::kChain) return float_chain_values<Storage>(p, chain);
   const int group = plan.group;
   Buffer out(static_cast<std::size_t>(p.batch * p.m * p.n));
   TensorCoreParams q = p;
   q.alpha = 1.0f, q.beta = 0.0f, q.bias = nullptr;
   q.results = DType::kF32, q.d = out.data(), q.d_strides = {p.n, 1, p.m * p.n};
-  const int terms = (p.adder == AdderClass::kTuring ? kAdderTuring : kAdderHopper).terms;
-  std::vector<std::uint16_t> a, b;
+  const int terms = adder_of(p.adder, p.factors).terms;
+  const auto* from_a = static_cast<const Storage*>(p.a);
+  const auto* from_b = static_cast<const Storage*>(p.b);
+  std::vector<Storage> a, b;
   if (chain.size() <= 1 && (group == 0 || group == terms)) {
     const Segment s = chain.empty() ? Segment{0, 0} : chain[0];
     q.k = s.end - s.begin;
-    q.a += s.begin * p.a_strides.col, q.b += s.begin * p.b_strides.row;
+    q.a = from_a + s.begin * p.a_strides.col, q.b = from_b + s.begin * p.b_strides.row;
   } else {
     const auto at = positions(chain, group ? group : terms, terms);
     q.k = static_cast<std::int64_t>(at.size());
-    a = gathered(p.a, p.m, p.a_strides.row, p.a_strides.col, p.batch, p.a_strides.batch, at);
-    b = gathered(p.b, p.n, p.b_strides.col, p.b_strides.row, p.batch, p.b_strides.batch, at);
+    a = gathered(from_a, p.m, p.a_strides.row, p.a_strides.col, p.batch, p.a_strides.batch, at);
+    b = gathered(from_b, p.n, p.b_strides.col, p.b_strides.row, p.batch, p.b_strides.batch, at);
     q.a = a.data(), q.a_strides = {q.k, 1, p.m * q.k};
     q.b = b.data(), q.b_strides = {1, q.k, p.n * q.k};
   }
   tensor_core(q);
   return out;
+}
+Buffer chain_values(const TensorCoreParams& p, const Chain& chain, const Plan& plan) {
+  return p.factors == DType::kF32 ? chain_values_of<std::uint32_t>(p, chain, plan)
+                                  : chain_values_of<std::uint16_t>(p, chain, plan);
 }
 
 template <class Fn>
@@ -451,7 +463,7 @@ void run(const Params& p, const Plan& plan) {
 
 void run(const TensorCoreParams& p, const Plan& plan) {
   if (plan == Plan{}) return tensor_core(p);
-  if (plan.group > (p.adder == AdderClass::kTuring ? kAdderTuring : kAdderHopper).terms)
+  if (plan.group > adder_of(p.adder, p.factors).terms)
     bad(fmt::format("group is {}, more than the adder's terms", plan.group));
   run_any(p, plan);
 }

@@ -175,13 +175,15 @@ float output(const Plan& plan, std::int64_t k, const Finish& f, ChainValue value
 
 // Groups of the adder: the chain's positions cut where they are not neighbours, then into groups.
 template <class Format>
-float tensor_chain(const TensorCoreParams& p, const Chain& chain, const std::uint16_t* a, const std::uint16_t* b,
-                   int group) {
-  const Adder adder = p.adder == AdderClass::kTuring ? kAdderTuring : kAdderHopper;
+float tensor_chain(const TensorCoreParams& p, const Chain& chain, std::int64_t a_start, std::int64_t b_start, int group) {
+  using Storage = typename Format::Storage;
+  const Storage* a = static_cast<const Storage*>(p.a) + a_start;
+  const Storage* b = static_cast<const Storage*>(p.b) + b_start;
+  const Adder adder = adder_of(p.adder, p.factors);
   const std::size_t most = static_cast<std::size_t>(group ? group : adder.terms);
   float acc = 0.0f;
   for (std::size_t i = 0; i < chain.size();) {
-    std::vector<std::uint16_t> x, y;
+    std::vector<Storage> x, y;
     do {
       x.push_back(a[chain[i].q * p.a_strides.col]);
       y.push_back(b[chain[i].q * p.b_strides.row]);
@@ -192,20 +194,19 @@ float tensor_chain(const TensorCoreParams& p, const Chain& chain, const std::uin
   return acc;
 }
 
-// The same on the CUDA cores: widened, and an fma each.
-float widened_chain(const TensorCoreParams& p, const Chain& chain, const std::uint16_t* a, const std::uint16_t* b) {
-  const auto wide = [&](std::uint16_t h) {
-    return p.factors == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
-  };
-  float acc = 0.0f;
-  for (const Step& s : chain) acc = fma(wide(a[s.q * p.a_strides.col]), wide(b[s.q * p.b_strides.row]), acc);
-  return acc;
-}
-
 float read16(const void* from, DType type, std::int64_t index) {
   if (type == DType::kF32) return static_cast<const float*>(from)[index];
   const std::uint16_t h = static_cast<const std::uint16_t*>(from)[index];
   return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
+}
+
+// The same on the CUDA cores: widened, and an fma each.
+float widened_chain(const TensorCoreParams& p, const Chain& chain, std::int64_t a_start, std::int64_t b_start) {
+  float acc = 0.0f;
+  for (const Step& s : chain)
+    acc = fma(read16(p.a, p.factors, a_start + s.q * p.a_strides.col),
+              read16(p.b, p.factors, b_start + s.q * p.b_strides.row), acc);
+  return acc;
 }
 
 }  // namespace
@@ -247,12 +248,13 @@ void run(const TensorCoreParams& p, const Plan& plan) {
                             : 0;
         const float bias = p.bias ? read16(p.bias, p.results, j) : 0;
         const Finish f{p.alpha, p.beta, p.beta != 0.0f ? &c : nullptr, p.bias ? &bias : nullptr, rounded};
-        const std::uint16_t* a = p.a + z * p.a_strides.batch + i * p.a_strides.row;
-        const std::uint16_t* b = p.b + z * p.b_strides.batch + j * p.b_strides.col;
+        const std::int64_t a = z * p.a_strides.batch + i * p.a_strides.row;
+        const std::int64_t b = z * p.b_strides.batch + j * p.b_strides.col;
         out.push_back(output(plan, p.k, f, [&](const Chain& chain) {
           if (plan.unit == Unit::kChain) return widened_chain(p, chain, a, b);
-          return p.factors == DType::kBF16 ? tensor_chain<Bf16Format>(p, chain, a, b, plan.group)
-                                           : tensor_chain<Fp16Format>(p, chain, a, b, plan.group);
+          return p.factors == DType::kBF16  ? tensor_chain<Bf16Format>(p, chain, a, b, plan.group)
+                 : p.factors == DType::kF16 ? tensor_chain<Fp16Format>(p, chain, a, b, plan.group)
+                                            : tensor_chain<Tf32Format>(p, chain, a, b, plan.group);
         }));
       }
   const float* next = out.data();

@@ -25,10 +25,10 @@ void check(const TensorCoreParams& p) {
                             p.d_strides.row, p.d_strides.col, p.d_strides.batch));
   if (p.bias && p.beta != 0.0f)
     throw Error(ErrorKind::kBadInput, fmt::format("gemm: a bias and beta {} at once; give one of them", p.beta));
-  if (p.factors != DType::kBF16 && p.factors != DType::kF16)
-    throw Error(
-        ErrorKind::kUnsupported,
-        fmt::format("gemm: tensor-core products of {} are not modelled; give bfloat16 or float16", name_of(p.factors)));
+  if (p.factors != DType::kBF16 && p.factors != DType::kF16 && p.factors != DType::kF32)
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("gemm: tensor-core products of {} are not modelled; give bfloat16, float16 or float32 (TF32)",
+                            name_of(p.factors)));
   if (p.results != p.factors && p.results != DType::kF32)
     throw Error(ErrorKind::kUnsupported,
                 fmt::format("gemm: a product of {} stored as {} is not modelled; store {} or float32",
@@ -72,6 +72,8 @@ void run(const TensorCoreParams& p, const TensorCoreBody& body) {
 AdderClass adder_class(int compute_capability, DType factors) {
   switch (compute_capability) {
     case 75:
+      if (factors == DType::kF32)
+        throw Error(ErrorKind::kUnsupported, "gemm: compute capability 7.5 has no TF32; use float16 or plain float32");
       if (factors == DType::kBF16)
         throw Error(
             ErrorKind::kUnsupported,

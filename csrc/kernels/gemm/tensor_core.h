@@ -1,7 +1,8 @@
-// Matrix products of 16-bit factors on tensor cores, accumulated in float32.
+// Matrix products of 16-bit and TF32 factors on tensor cores, accumulated in float32.
 //
 // Shapes    D[m, n] = epilogue(sum over k of A[m, k] B[k, n]), `batch` of them; strides as in gemm.h.
-// Types     A and B bfloat16 or float16, both the same; D (and C and bias, of D's type) that type or float32.
+// Types     A and B bfloat16, float16, or float32 of which the tensor core reads the upper 19 bits (TF32), both the
+//           same; D (and C and bias, of D's type) that type or float32.
 // Order     One accumulator an output, from +0; k ascending in groups of the adder's `terms` products, each group added
 //           by arith/dot_add.h; the last group is filled up with zeros.
 // Rounding  The adder's, then the epilogue in float32 (gemm.h, struct Epilogue: D = fma(alpha, acc, round(beta * C)), a
@@ -9,7 +10,8 @@
 // NaN       0x7fff (16-bit), 0x7fffffff (float32).
 // Errors    as gemm.h.
 // Source    "The step oracle", section 3.4 ("chained over k the way the kernel walks it"), arith/dot_add.h for the adder.
-// Evidence  docs/evidence.md, row gemm bfloat16, float16: source (as gemm.h); the adder alone: peer.
+// Evidence  docs/evidence.md, rows gemm bfloat16, float16 and TF32: source (as gemm.h); the adder alone: peer. That cuBLAS
+//           gives the tensor core float32 words as they are, and does not round them to TF32 first, is assumed.
 #pragma once
 #include <cstdint>
 
@@ -29,9 +31,9 @@ struct Strides {
 struct TensorCoreParams {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   AdderClass adder = AdderClass::kTuring;
-  DType factors = DType::kBF16;
-  const std::uint16_t* a = nullptr;
-  const std::uint16_t* b = nullptr;
+  DType factors = DType::kBF16;  // kF32: TF32
+  const void* a = nullptr;
+  const void* b = nullptr;
   Strides a_strides{}, b_strides{};
   DType results = DType::kBF16;
   void* d = nullptr;
@@ -43,6 +45,13 @@ struct TensorCoreParams {
 };
 
 void tensor_core(const TensorCoreParams& params);
+
+#ifndef SO_ISA
+// As it takes factors of this type.
+constexpr Adder adder_of(AdderClass adder, DType factors) {
+  return adder_for(adder == AdderClass::kTuring ? kAdderTuring : kAdderHopper, static_cast<int>(size_of(factors)));
+}
+#endif
 
 namespace ref {
 // The definition: one call of the scalar adder a group and output.

@@ -23,7 +23,7 @@ struct Workspace {
   std::uint8_t live[kRowBlock / kRows][kPanel];  // of each group (stored at its first k): some factor of A is not 0
   std::uint16_t b_fields[kMaxCols / kCols][kPanel][kCols];
   std::uint16_t a_fields[kRowBlock][kPanel + 16];
-  std::uint16_t raw[kPanel][kCols], line[kPanel];
+  std::uint32_t raw[kPanel * kCols], line[kPanel];  // of the factors' own storage: 16 or 32 bits each
   std::uint8_t row_special[kMaxRows], col_special[kMaxCols], line_special[kPanel];
 };
 
@@ -36,11 +36,12 @@ struct ColumnBlock {
 
 // One tile's factors as rows of kCols, those beyond k zeros. Columns beyond `cols` repeat the first: zeros there would
 // look like tiny products.
-void read_columns(const std::uint16_t* from, Int row_step, Int col_step, Int k_depth, Int depth, Int cols,
-                  std::uint16_t (*to)[kCols]) {
+template <class Storage>
+void read_columns(const Storage* from, Int row_step, Int col_step, Int k_depth, Int depth, Int cols,
+                  Storage (*to)[kCols]) {
   if (col_step == 1) {
     for (Int q = 0; q < k_depth; ++q)
-      std::memcpy(to[q], from + q * row_step, static_cast<std::size_t>(cols) * sizeof(std::uint16_t));
+      std::memcpy(to[q], from + q * row_step, static_cast<std::size_t>(cols) * sizeof(Storage));
   } else {
     constexpr Int kStrip = 16;  // rows of the strip stay in the first cache while all columns pass
     for (Int q0 = 0; q0 < k_depth; q0 += kStrip)
@@ -54,15 +55,18 @@ void read_columns(const std::uint16_t* from, Int row_step, Int col_step, Int k_d
 
 // The byte of column v * kLanes + d is at 4 * d + v: each 32-bit lane d holds the bytes of its kTensorVecs columns.
 template <class Format>
-void pack_b(const TensorCoreParams& p, const std::uint16_t* from, Int k_depth, ColumnBlock& block, Workspace& w) {
+void pack_b(const TensorCoreParams& p, const typename Format::Storage* from, Int k_depth, ColumnBlock& block,
+            Workspace& w) {
+  using Storage = typename Format::Storage;
+  Storage(*const raw)[kCols] = reinterpret_cast<Storage(*)[kCols]>(w.raw);
   const Int tiles = (block.cols + kCols - 1) / kCols;
   for (Int t = 0; t < tiles; ++t) {
     read_columns(from + t * kCols * p.b_strides.col, p.b_strides.row, p.b_strides.col, k_depth, block.depth,
-                 smaller(kCols, block.cols - t * kCols), w.raw);
+                 smaller(kCols, block.cols - t * kCols), raw);
     for (Int q = 0; q < block.depth; ++q) {
-      clean<Format>(w.raw[q], kCols, w.col_special + t * kCols);
-      take_fields<Format>(w.raw[q], kCols, w.b_fields[t][q], block.range);
-      for (int j = 0; j < kCols; ++j) w.b[t][q][j] = value_of<Format>(w.raw[q][j]);
+      clean<Format>(raw[q], kCols, w.col_special + t * kCols);
+      take_fields<Format>(raw[q], kCols, w.b_fields[t][q], block.range);
+      for (int j = 0; j < kCols; ++j) w.b[t][q][j] = value_of<Format>(raw[q][j]);
     }
   }
   const std::uint32_t high = static_cast<std::uint32_t>(block.range.high);
@@ -85,17 +89,18 @@ void pack_b(const TensorCoreParams& p, const std::uint16_t* from, Int k_depth, C
 
 // Rows of A, kRowBlock at most; a last odd row is repeated.
 template <class Format>
-void pack_a(const TensorCoreParams& p, const std::uint16_t* from, Int rows, Int k_depth, const ColumnBlock& block,
+void pack_a(const TensorCoreParams& p, const typename Format::Storage* from, Int rows, Int k_depth, const ColumnBlock& block,
             int terms, Int first_row, Workspace& w, ExponentRange& range) {
   const int shift = block.range.high - 127;
-  std::uint16_t* const line = w.line;
+  using Storage = typename Format::Storage;
+  Storage* const line = reinterpret_cast<Storage*>(w.line);
   for (Int i = 0; i < rows; ++i) {
-    const std::uint16_t* source = from + i * p.a_strides.row;
+    const Storage* source = from + i * p.a_strides.row;
     const Int step = p.a_strides.col;
     if (step == 1 && k_depth == kPanel)
-      std::memcpy(line, source, sizeof w.line);
+      std::memcpy(line, source, kPanel * sizeof(Storage));
     else if (step == 1)
-      std::memcpy(line, source, static_cast<std::size_t>(k_depth) * sizeof(std::uint16_t));
+      std::memcpy(line, source, static_cast<std::size_t>(k_depth) * sizeof(Storage));
     else
       for (Int q = 0; q < k_depth; ++q) line[q] = source[q * step];
     for (Int q = k_depth; q < block.depth; ++q) line[q] = 0;
@@ -118,7 +123,8 @@ void pack_a(const TensorCoreParams& p, const std::uint16_t* from, Int rows, Int 
       std::uint64_t words[4], any = 0;
       for (int r = 0; r < kRows; ++r) {
         std::memcpy(words, w.a_fields[i + r] + q, sizeof words);
-        any |= words[0] | words[1];
+        any |= words[0];
+        if (terms > 4) any |= words[1];
         if (terms > 8) any |= words[2] | words[3];
       }
       w.live[i / kRows][q] = any != 0;
@@ -127,11 +133,16 @@ void pack_a(const TensorCoreParams& p, const std::uint16_t* from, Int rows, Int 
 
 // --- the walk over a region ---
 
-template <class Format, int kTerms>
+template <class Format>
+const typename Format::Storage* start_of(const void* matrix, Int offset) {
+  return static_cast<const typename Format::Storage*>(matrix) + offset;
+}
+
+template <class Format, int kTerms, int kFractionBits>
 void scalar_output(const TensorCoreParams& p, Int batch, Int i, Int j, Int k_begin, Int k_end, float& acc) {
-  constexpr Adder adder = kTerms == 8 ? kAdderTuring : kAdderHopper;
-  const std::uint16_t* a = p.a + batch * p.a_strides.batch + i * p.a_strides.row;
-  const std::uint16_t* b = p.b + batch * p.b_strides.batch + j * p.b_strides.col;
+  constexpr Adder adder = adder_for(kFractionBits == 24 ? kAdderTuring : kAdderHopper, Format::kBytes);
+  const auto* a = start_of<Format>(p.a, batch * p.a_strides.batch + i * p.a_strides.row);
+  const auto* b = start_of<Format>(p.b, batch * p.b_strides.batch + j * p.b_strides.col);
   acc = 0.0f;
   for (Int q = k_begin; q < k_end && acc == acc; q += kTerms)  // a NaN stays
     acc = dot_add<Format>(a + q * p.a_strides.col, p.a_strides.col, b + q * p.b_strides.row, p.b_strides.row,
@@ -146,8 +157,8 @@ void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_beg
   std::memset(w.col_special, 0, sizeof w.col_special);
   if (k_begin >= k_end)
     for (Int i = 0; i < rows; ++i) std::memset(acc + i * kMaxCols, 0, static_cast<std::size_t>(cols) * sizeof(float));
-  const std::uint16_t* a = p.a + batch * p.a_strides.batch + g.row_begin * p.a_strides.row;
-  const std::uint16_t* b = p.b + batch * p.b_strides.batch + g.col_begin * p.b_strides.col;
+  const auto* a = start_of<Format>(p.a, batch * p.a_strides.batch + g.row_begin * p.a_strides.row);
+  const auto* b = start_of<Format>(p.b, batch * p.b_strides.batch + g.col_begin * p.b_strides.col);
   ExponentRange a_seen, b_seen;
   bool scalar = false;
   for (Int k0 = k_begin; k0 < k_end && !scalar; k0 += kPanel) {
@@ -180,24 +191,24 @@ void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_beg
   for (Int i = 0; i < rows; ++i)
     for (Int j = 0; j < cols; ++j)
       if (scalar || w.row_special[i] || w.col_special[j])
-        scalar_output<Format, kTerms>(p, batch, g.row_begin + i, g.col_begin + j, k_begin, k_end,
-                                      acc[i * kMaxCols + j]);
+        scalar_output<Format, kTerms, kFractionBits>(p, batch, g.row_begin + i, g.col_begin + j, k_begin, k_end,
+                                                     acc[i * kMaxCols + j]);
 }
 
 void accumulate_any(const TensorCoreParams& p, Int batch, const Region& g, Int k_begin, Int k_end, float* acc,
                     void* workspace) {
   Workspace& w = *static_cast<Workspace*>(workspace);
-  const bool bf16 = p.factors == DType::kBF16;
-  if (p.adder == gemm::AdderClass::kTuring) {
-    if (bf16)
-      accumulate<Bf16Format, 8, 24>(p, batch, g, k_begin, k_end, acc, w);
-    else
-      accumulate<Fp16Format, 8, 24>(p, batch, g, k_begin, k_end, acc, w);
-  } else {
-    if (bf16)
-      accumulate<Bf16Format, 16, 25>(p, batch, g, k_begin, k_end, acc, w);
-    else
-      accumulate<Fp16Format, 16, 25>(p, batch, g, k_begin, k_end, acc, w);
+  const bool turing = p.adder == gemm::AdderClass::kTuring;
+  const auto run = [&](auto turing_form, auto hopper_form) {
+    (turing ? turing_form : hopper_form)(p, batch, g, k_begin, k_end, acc, w);
+  };
+  switch (p.factors) {
+    case DType::kBF16:
+      return run(&accumulate<Bf16Format, 8, 24>, &accumulate<Bf16Format, 16, 25>);
+    case DType::kF16:
+      return run(&accumulate<Fp16Format, 8, 24>, &accumulate<Fp16Format, 16, 25>);
+    default:
+      return run(&accumulate<Tf32Format, 4, 24>, &accumulate<Tf32Format, 8, 25>);
   }
 }
 

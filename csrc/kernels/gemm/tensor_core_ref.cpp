@@ -10,13 +10,14 @@ namespace {
 
 template <class Format>
 float chain(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
-  const Adder adder = p.adder == AdderClass::kTuring ? kAdderTuring : kAdderHopper;
+  const Adder adder = adder_of(p.adder, p.factors);
+  const auto* a = static_cast<const typename Format::Storage*>(p.a) + batch * p.a_strides.batch + i * p.a_strides.row;
+  const auto* b = static_cast<const typename Format::Storage*>(p.b) + batch * p.b_strides.batch + j * p.b_strides.col;
   float acc = 0.0f;
   for (std::int64_t q = 0; q < p.k; q += adder.terms) {
     const int terms = static_cast<int>(p.k - q < adder.terms ? p.k - q : adder.terms);
-    acc = dot_add<Format>(p.a + batch * p.a_strides.batch + i * p.a_strides.row + q * p.a_strides.col, p.a_strides.col,
-                          p.b + batch * p.b_strides.batch + q * p.b_strides.row + j * p.b_strides.col, p.b_strides.row,
-                          terms, acc, adder);
+    acc = dot_add<Format>(a + q * p.a_strides.col, p.a_strides.col, b + q * p.b_strides.row, p.b_strides.row, terms, acc,
+                          adder);
   }
   return acc;
 }
@@ -39,7 +40,9 @@ std::int64_t offset(const Strides& s, std::int64_t batch, std::int64_t i, std::i
 }
 
 float output(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
-  const float acc = p.factors == DType::kBF16 ? chain<Bf16Format>(p, batch, i, j) : chain<Fp16Format>(p, batch, i, j);
+  const float acc = p.factors == DType::kBF16  ? chain<Bf16Format>(p, batch, i, j)
+                    : p.factors == DType::kF16 ? chain<Fp16Format>(p, batch, i, j)
+                                               : chain<Tf32Format>(p, batch, i, j);
   if (p.bias) return fma(p.alpha, acc, read(p.bias, p.results, j));
   if (p.beta == 0.0f) return p.alpha * acc;
   const float product = p.beta * read(p.c, p.results, offset(p.c_strides, batch, i, j));

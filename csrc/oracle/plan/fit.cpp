@@ -135,8 +135,8 @@ Fit fit_judged(const Params& params, const std::vector<Plan>& plans, const Judge
 
 Shape shape_of(const gemm::Params& p) { return {p.k, false, p.epilogue.bias != nullptr, 0, p.m == 1 || p.n == 1}; }
 Shape shape_of(const gemm::TensorCoreParams& p) {
-  const Adder adder = p.adder == gemm::AdderClass::kTuring ? kAdderTuring : kAdderHopper;
-  return {p.k, p.results != DType::kF32, p.bias != nullptr, adder.terms, p.m == 1 || p.n == 1};
+  const int terms = gemm::adder_of(p.adder, p.factors).terms;
+  return {p.k, p.results != DType::kF32, p.bias != nullptr, terms, p.m == 1 || p.n == 1};
 }
 
 Fit fit(const gemm::Params& p, const std::vector<Plan>& plans, const Progress& progress) {
