@@ -13,9 +13,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm_meta.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/relu.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
+#include "csrc/kernels/gemm/plain.h"
 #include "csrc/kernels/gemm/tensor_core.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/structured.h"
@@ -24,28 +26,33 @@
 namespace step_oracle::aten {
 namespace {
 
-// Whether the class of these factors is known on the card; else NotImplementedError.
-void require_class(const at::Tensor& a, const at::Tensor& b, std::string_view op) {
+// How the products of an op are added.
+enum class Class { kFp32Chain, kFp64Chain, kTensorCore };
+
+// The class of these factors on the card; NotImplementedError where it is not known. TF32 needs a card that has it and
+// torch's switch (allow_tf32, fp32_precision, set_float32_matmul_precision); without either, float32 is the FMA chain.
+Class class_of(const at::Tensor& a, const at::Tensor& b, std::string_view op) {
   const at::ScalarType type = a.scalar_type();
   if (b.scalar_type() != type) require_dtype(b, type, op, "mat2");
-  const Card& card = card_of(a);
+  const int capability = card_of(a).compute_capability();
   const NumericSwitches switches = numeric_switches();
   switch (type) {
     case at::kFloat: {
       constexpr int kFirstWithTf32 = 80;  // [spec CUDA C++ Programming Guide, "Compute Capability 8.x"]
-      if (card.compute_capability() >= kFirstWithTf32 && switches.allow_tf32)
-        refuse(op, fmt::format("would use TF32 on {}, and the TF32 class is not modelled yet", card.name),
-               "Set torch.backends.cuda.matmul.allow_tf32 = False");
-      return;
+      if (capability < kFirstWithTf32 || !switches.allow_tf32) return Class::kFp32Chain;
+      gemm::adder_class(capability, DType::kF32);
+      return Class::kTensorCore;
     }
+    case at::kDouble:
+      return Class::kFp64Chain;
     case at::kHalf:
       if (switches.allow_fp16_accumulation)
-        refuse(op, "would accumulate in float16, and that adder is not modelled yet",
+        refuse(op, "would accumulate in float16, and which products do on a card is not known",
                "Set torch.backends.cuda.matmul.allow_fp16_accumulation = False");
       [[fallthrough]];
     case at::kBFloat16:
-      gemm::adder_class(card.compute_capability(), dtype_of(type, op));
-      return;
+      gemm::adder_class(capability, dtype_of(type, op));
+      return Class::kTensorCore;
     default:
       unsupported_dtype(op, type);
   }
@@ -57,12 +64,14 @@ gemm::Strides strides_of(const at::Tensor& t) { return {t.stride(-2), t.stride(-
 // What is added to the product. C may be the result; it is not read where beta is 0.
 struct Addend {
   plan::EpilogueKind kind = plan::EpilogueKind::kNone;
-  float alpha = 1.0f, beta = 0.0f;
+  double alpha = 1.0, beta = 0.0;
   at::Tensor c;  // kBeta: as large as the result; kBias: one value a column
 };
 
 // The plan that the card's table has for this product; the class default, one pass, where it has none.
-gemm::Plan plan_of(plan::Op op, const at::Tensor& a, const at::Tensor& b, plan::EpilogueKind epilogue) {
+gemm::Plan plan_of(plan::Op op, const at::Tensor& a, const at::Tensor& b, plan::EpilogueKind epilogue, Class how) {
+  // Tables have no rows for float64, and their float32 rows are the FMA chain's.
+  if (how == Class::kFp64Chain || (how == Class::kTensorCore && a.scalar_type() == at::kFloat)) return {};
   const NumericSwitches switches = numeric_switches();
   plan::Key key;
   key.op = op, key.dtype = dtype_of(a, "mm"), key.epilogue = epilogue;
@@ -83,31 +92,53 @@ void multiply_f32(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   gemm::Params p;
   p.m = a.size(-2), p.n = b.size(-1), p.k = a.size(-1), p.batch = a.dim() == 3 ? a.size(0) : 1;
   p.a = matrix(a), p.b = matrix(b), p.d = {out.mutable_data_ptr<float>(), d.row, d.col, d.batch};
-  p.epilogue.alpha = add.alpha, p.epilogue.beta = add.beta;
-  if (add.kind == plan::EpilogueKind::kBeta && add.beta != 0.0f) p.epilogue.c = matrix(add.c);
+  p.epilogue.alpha = static_cast<float>(add.alpha), p.epilogue.beta = static_cast<float>(add.beta);
+  if (add.kind == plan::EpilogueKind::kBeta && p.epilogue.beta != 0.0f) p.epilogue.c = matrix(add.c);
   if (add.kind == plan::EpilogueKind::kBias) p.epilogue.bias = add.c.const_data_ptr<float>();
   gemm::run(p, plan);
 }
 
-void multiply_16bit(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const Addend& add,
-                    const gemm::Plan& plan) {
+void multiply_tensor_core(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const Addend& add,
+                          const gemm::Plan& plan) {
   gemm::TensorCoreParams p;
   p.m = a.size(-2), p.n = b.size(-1), p.k = a.size(-1), p.batch = a.dim() == 3 ? a.size(0) : 1;
   p.factors = p.results = dtype_of(a, "mm");
   p.adder = gemm::adder_class(card_of(a).compute_capability(), p.factors);
-  p.a = static_cast<const std::uint16_t*>(a.const_data_ptr()), p.a_strides = strides_of(a);
-  p.b = static_cast<const std::uint16_t*>(b.const_data_ptr()), p.b_strides = strides_of(b);
+  p.a = a.const_data_ptr(), p.a_strides = strides_of(a);
+  p.b = b.const_data_ptr(), p.b_strides = strides_of(b);
   p.d = out.mutable_data_ptr(), p.d_strides = strides_of(out);
-  p.alpha = add.alpha, p.beta = add.beta;
-  if (add.kind == plan::EpilogueKind::kBeta && add.beta != 0.0f)
+  p.alpha = static_cast<float>(add.alpha), p.beta = static_cast<float>(add.beta);
+  if (add.kind == plan::EpilogueKind::kBeta && p.beta != 0.0f)
     p.c = add.c.const_data_ptr(), p.c_strides = strides_of(add.c);
   if (add.kind == plan::EpilogueKind::kBias) p.bias = add.c.const_data_ptr();
   gemm::run(p, plan);
 }
 
-void multiply(plan::Op op, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const Addend& add = {}) {
-  const gemm::Plan plan = plan_of(op, a, b, add.kind);
-  a.scalar_type() == at::kFloat ? multiply_f32(a, b, out, add, plan) : multiply_16bit(a, b, out, add, plan);
+template <class Params>
+Params plain_params(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+  Params p;
+  p.m = a.size(-2), p.n = b.size(-1), p.k = a.size(-1), p.batch = a.dim() == 3 ? a.size(0) : 1;
+  p.a = static_cast<decltype(p.a)>(a.const_data_ptr()), p.b = static_cast<decltype(p.b)>(b.const_data_ptr());
+  p.d = static_cast<decltype(p.d)>(out.mutable_data_ptr());
+  p.a_strides = strides_of(a), p.b_strides = strides_of(b), p.d_strides = strides_of(out);
+  return p;
+}
+
+void multiply_f64(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, const Addend& add) {
+  auto p = plain_params<gemm::Fp64Params>(a, b, out);
+  const bool bias = add.kind == plan::EpilogueKind::kBias;
+  p.alpha = add.alpha, p.beta = bias ? 1.0 : add.beta;
+  if (bias) p.c = add.c.const_data_ptr<double>(), p.c_strides = {0, 1, 0};
+  if (add.kind == plan::EpilogueKind::kBeta && p.beta != 0.0)
+    p.c = add.c.const_data_ptr<double>(), p.c_strides = strides_of(add.c);
+  gemm::fp64_chain(p);
+}
+
+void multiply(plan::Op op, Class how, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+              const Addend& add = {}) {
+  if (how == Class::kFp64Chain) return multiply_f64(a, b, out, add);
+  const gemm::Plan plan = plan_of(op, a, b, add.kind, how);
+  how == Class::kFp32Chain ? multiply_f32(a, b, out, add, plan) : multiply_tensor_core(a, b, out, add, plan);
 }
 
 // beta * self where k == 0: CUDA asks no BLAS there, and mul keeps the sign of a zero.
@@ -130,59 +161,67 @@ bool takes_bias_epilogue(const at::Tensor& self, const at::Tensor& a, const at::
 }
 
 // out = alpha * a b + beta * self.
-void accumulate(plan::Op op, const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+void accumulate(plan::Op op, Class how, const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
                 const at::Scalar& alpha, const at::Tensor& out) {
   if (out.numel() == 0) return;
   if (a.size(-1) == 0) return scale_only(self, beta, out);
   using enum plan::EpilogueKind;
   if (op == plan::Op::kAddmm && takes_bias_epilogue(self, a, b, beta, out))
-    return multiply(op, a, b, out, {kBias, alpha.to<float>(), 0.0f, self});
-  const float b_scale = beta.to<float>();
-  multiply(op, a, b, out, {b_scale != 0.0f ? kBeta : kNone, alpha.to<float>(), b_scale, self.expand(out.sizes())});
+    return multiply(op, how, a, b, out, {kBias, alpha.to<double>(), 0.0, self});
+  // cuBLAS is given the factors in the type that it computes in.
+  const bool twice = how == Class::kFp64Chain;
+  const double b_scale = twice ? beta.to<double>() : static_cast<double>(beta.to<float>());
+  multiply(op, how, a, b, out, {b_scale != 0.0 ? kBeta : kNone, alpha.to<double>(), b_scale, self.expand(out.sizes())});
 }
 
 at::Tensor& mm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
-  require_class(self, mat2, "mm");
+  const Class how = class_of(self, mat2, "mm");
   Structured<at::meta::structured_mm> op(out);
   op.meta(self, mat2);
-  multiply(plan::Op::kMm, self, mat2, op.output(0));
+  multiply(plan::Op::kMm, how, self, mat2, op.output(0));
   op.finish();
   return out;
 }
 
 at::Tensor& addmm_out(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
                       const at::Scalar& alpha, at::Tensor& out) {
-  require_class(mat1, mat2, "addmm");
+  const Class how = class_of(mat1, mat2, "addmm");
   require_dtype(self, mat1.scalar_type(), "addmm", "self");
   Structured<at::meta::structured_addmm> op(out);
   op.meta(self, mat1, mat2, beta, alpha);
-  accumulate(plan::Op::kAddmm, self, mat1, mat2, beta, alpha, op.output(0));
+  accumulate(plan::Op::kAddmm, how, self, mat1, mat2, beta, alpha, op.output(0));
   op.finish();
   return out;
 }
 
-at::Tensor& addmm_activation_out(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Scalar&,
-                                 const at::Scalar&, bool, at::Tensor&) {
-  refuse("_addmm_activation", "fuses an activation into the matrix product, and cuBLASLt's epilogue is not modelled",
-         "Call addmm, then relu or gelu (nn.TransformerEncoder: torch.backends.mha.set_fastpath_enabled(False))");
+// cuBLASLt's RELU_BIAS: max(x, 0) in float32 before the one rounding, which gives the bytes of a ReLU after it. The GELU
+// of GELU_BIAS is an approximation of closed code.
+at::Tensor& addmm_activation_out(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2,
+                                 const at::Scalar& beta, const at::Scalar& alpha, bool use_gelu, at::Tensor& out) {
+  if (use_gelu)
+    refuse("_addmm_activation", "fuses a GELU into the matrix product, and cuBLASLt's approximation of it is not known",
+           "Call addmm, then gelu (nn.TransformerEncoder: torch.backends.mha.set_fastpath_enabled(False))");
+  addmm_out(self, mat1, mat2, beta, alpha, out);
+  at::relu_(out);
+  return out;
 }
 
 at::Tensor& bmm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
-  require_class(self, mat2, "bmm");
+  const Class how = class_of(self, mat2, "bmm");
   Structured<at::meta::structured_bmm> op(out);
   op.meta(self, mat2);
-  multiply(plan::Op::kBmm, self, mat2, op.output(0));
+  multiply(plan::Op::kBmm, how, self, mat2, op.output(0));
   op.finish();
   return out;
 }
 
 at::Tensor& baddbmm_out(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2,
                         const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
-  require_class(batch1, batch2, "baddbmm");
+  const Class how = class_of(batch1, batch2, "baddbmm");
   require_dtype(self, batch1.scalar_type(), "baddbmm", "self");
   Structured<at::meta::structured_baddbmm> op(out);
   op.meta(self, batch1, batch2, beta, alpha);  // copies self into the result where beta is not 0
-  accumulate(plan::Op::kBaddbmm, op.output(0), batch1, batch2, beta, alpha, op.output(0));
+  accumulate(plan::Op::kBaddbmm, how, op.output(0), batch1, batch2, beta, alpha, op.output(0));
   op.finish();
   return out;
 }
@@ -204,7 +243,7 @@ at::Tensor addbmm(const at::Tensor& self, const at::Tensor& batch1, const at::Te
 at::Tensor& addmv_out(const at::Tensor& self, const at::Tensor& mat, const at::Tensor& vec, const at::Scalar& beta,
                       const at::Scalar& alpha, at::Tensor& out) {
   // float32: cuBLAS gemv, which has no TF32 form. 16-bit: PyTorch asks gemm with one column.
-  if (mat.scalar_type() != at::kFloat) require_class(mat, vec, "addmv");
+  const Class how = mat.scalar_type() == at::kFloat ? Class::kFp32Chain : class_of(mat, vec, "addmv");
   require_dtype(vec, mat.scalar_type(), "addmv", "vec");
   require_dtype(self, mat.scalar_type(), "addmv", "self");
   Structured<at::meta::structured_addmv> op(out);
@@ -213,7 +252,7 @@ at::Tensor& addmv_out(const at::Tensor& self, const at::Tensor& mat, const at::T
   if (mat.numel() == 0) {
     scale_only(self, beta, result);
   } else {
-    accumulate(plan::Op::kAddmv, self.expand(result.sizes()).unsqueeze(1), mat, vec.unsqueeze(1), beta, alpha,
+    accumulate(plan::Op::kAddmv, how, self.expand(result.sizes()).unsqueeze(1), mat, vec.unsqueeze(1), beta, alpha,
                result.unsqueeze(1));
   }
   op.finish();
@@ -228,13 +267,42 @@ at::Tensor dot_vectors(const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(), "] and src [",
               other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ", other.numel(),
               " elements respectively");
-  require_dtype(self, at::kFloat, "dot", "self");
+  const bool twice = self.scalar_type() == at::kDouble;
+  if (!twice) require_dtype(self, at::kFloat, "dot", "self");
   const at::Tensor result = at::empty({}, self.options());
-  multiply_f32(self.unsqueeze(0), other.unsqueeze(1), result.view({1, 1}), {}, {});
+  const at::Tensor row = self.unsqueeze(0), column = other.unsqueeze(1), place = result.view({1, 1});
+  twice ? multiply_f64(row, column, place, {}) : multiply_f32(row, column, place, {}, {});
   return result;
 }
 
 at::Tensor vdot_vectors(const at::Tensor& self, const at::Tensor& other) { return dot_vectors(self, other); }
+
+// int8 products, exact; the sizes that CUDA takes [src Blas.cpp, _int_mm_out_cuda].
+at::Tensor& int_mm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
+  TORCH_CHECK(self.dim() == 2, "Expected self to be of dimension 2 but got ", self.dim());
+  TORCH_CHECK(mat2.dim() == 2, "Expected mat2 to be of dimension 2 but got ", mat2.dim());
+  TORCH_CHECK(self.size(0) > 16, "self.size(0) needs to be greater than 16, but got ", self.size(0));
+  TORCH_CHECK(self.size(1) > 0 && self.size(1) % 8 == 0,
+              "self.size(1) needs to be greater than 0 and a multiple of 8, but got ", self.size(1));
+  TORCH_CHECK(self.size(1) == mat2.size(0), "self.size(1) needs to match mat2.size(0) but got ", self.size(1), " and ",
+              mat2.size(0));
+  TORCH_CHECK(mat2.size(1) > 0 && mat2.size(1) % 8 == 0,
+              "mat2.size(1) needs to be greater than 0 and a multiple of 8, but got ", mat2.size(1));
+  TORCH_CHECK(self.dtype() == at::kChar, "Expected self dtype to be of type int8 but got ", self.dtype());
+  TORCH_CHECK(mat2.dtype() == at::kChar, "Expected mat2 dtype to be of type int8 but got ", mat2.dtype());
+  TORCH_CHECK(out.dtype() == at::kInt, "Expected result dtype to be of type kInt but got ", out.dtype());
+  TORCH_CHECK(out.dim() == 2 && out.size(0) == self.size(0) && out.size(1) == mat2.size(1),
+              "Expected the result to be of size ", self.size(0), " x ", mat2.size(1), " but got ", out.sizes());
+  TORCH_CHECK(out.is_contiguous(), "Expected result to be contiguous.");
+  gemm::int8_exact(plain_params<gemm::Int8Params>(self, mat2, out));
+  return out;
+}
+at::Tensor int_mm(const at::Tensor& self, const at::Tensor& mat2) {
+  TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "_int_mm: expected matrices, but got ", self.dim(), "D and ",
+              mat2.dim(), "D tensors");
+  at::Tensor out = at::empty({self.size(0), mat2.size(1)}, self.options().dtype(at::kInt));
+  return int_mm_out(self, mat2, out);
+}
 
 }  // namespace
 
