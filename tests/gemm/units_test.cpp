@@ -54,7 +54,7 @@ float value_of(std::uint64_t magnitude, bool negative, const std::string& name, 
 }
 
 struct Row {
-  const Unit& unit;
+  const MatrixUnit& unit;
   std::string a, b, c;
   int k, kind;
   Format fa = format_of(a), fb = format_of(b), fc = format_of(c);
@@ -104,7 +104,7 @@ TEST(Units, DigestsOfAnIndependentModel) {
               json.at("rows").size());
   // These have their digests in mmasim.json, or one instruction's rule under a second name.
   for (const char* elsewhere : {"nv-turing-f16", "nv-ampere-bf16", "nv-ampere-f16"}) seen.insert(elsewhere);
-  for (const Unit& u : all_units()) {
+  for (const MatrixUnit& u : all_units()) {
     const bool must = std::string(u.source).starts_with("mmasim");
     EXPECT_TRUE(!must || seen.contains(u.name)) << u.name << " has no digest";
   }
@@ -120,7 +120,7 @@ TEST(Units, Vdpbf16psAsTheCpuComputesIt) {
     std::printf("NOT RUN: this CPU has no AVX512_BF16\n");
     GTEST_SKIP() << "this CPU has no AVX512_BF16";
   }
-  const Unit& unit = unit_by_name("x86-vdpbf16ps");
+  const MatrixUnit& unit = unit_by_name("x86-vdpbf16ps");
   std::int64_t outputs = 0;
   for (int kind = 0; kind <= kSpread; ++kind)
     for (std::uint64_t i = 0; i < 20000; ++i) {
@@ -141,13 +141,13 @@ TEST(Units, Vdpbf16psAsTheCpuComputesIt) {
 }
 
 TEST(Units, RoundToOddAndTileChains) {
-  const Unit& arm = unit_by_name("arm-bfdot");
+  const MatrixUnit& arm = unit_by_name("arm-bfdot");
   const float one[2] = {1.0f, 0x1p-30f}, ones[2] = {1.0f, 1.0f};
   EXPECT_EQ(bits_of(step(arm, one, ones, 0.0f)), 0x3f800001u) << "1 + 2^-30 becomes odd";
   EXPECT_EQ(step(arm, ones, ones, 1.0f), 3.0f);
   const float tiny[2] = {0x1p-100f, 0.0f};
   EXPECT_EQ(bits_of(step(arm, tiny, tiny, 0.0f)), 0u) << "subnormal products are flushed";
-  const Unit& amx = unit_by_name("x86-amx-bf16");
+  const MatrixUnit& amx = unit_by_name("x86-amx-bf16");
   float a[32] = {}, b[32];
   for (float& x : b) x = 1.0f;
   a[0] = 0x1p24f, a[1] = 1.0f, a[3] = 1.0f;
@@ -156,7 +156,7 @@ TEST(Units, RoundToOddAndTileChains) {
 }
 
 TEST(Units, ProductsAndRefusals) {
-  const Unit& unit = unit_by_name("amd-cdna3-bf16");
+  const MatrixUnit& unit = unit_by_name("amd-cdna3-bf16");
   const float a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {1, 0, 0, 1, 1, 1};
   float d[4];
   UnitParams p{2, 2, 3, a, b, nullptr, d};

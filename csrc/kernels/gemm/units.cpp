@@ -66,7 +66,7 @@ typename Format::Storage pattern(float x) {
 // --- NVIDIA: arith/dot_add.h ---
 
 template <class A, class B>
-float nvidia(const Unit& unit, const float* a, const float* b, float acc, Adder adder) {
+float nvidia(const MatrixUnit& unit, const float* a, const float* b, float acc, Adder adder) {
   typename A::Storage x[32];
   typename B::Storage y[32];
   for (int i = 0; i < unit.terms; ++i) x[i] = pattern<A>(a[i]), y[i] = pattern<B>(b[i]);
@@ -74,10 +74,10 @@ float nvidia(const Unit& unit, const float* a, const float* b, float acc, Adder 
   return dot_add<A, B>(x, 1, y, 1, unit.terms, acc, adder);
 }
 template <class Format>
-float nvidia(const Unit& unit, const float* a, const float* b, float acc, Adder adder) {
+float nvidia(const MatrixUnit& unit, const float* a, const float* b, float acc, Adder adder) {
   return nvidia<Format, Format>(unit, a, b, acc, adder);
 }
-float nvidia_any(const Unit& u, const float* a, const float* b, float acc, Adder adder) {
+float nvidia_any(const MatrixUnit& u, const float* a, const float* b, float acc, Adder adder) {
   switch (u.a) {
     case kBf16: return nvidia<Bf16Format>(u, a, b, acc, adder);
     case kFp16: return nvidia<Fp16Format>(u, a, b, acc, adder);
@@ -170,7 +170,7 @@ float special_sum(int n, const float* a, const float* b, float acc, bool& found)
 // --- AMD ---
 
 // CDNA 1: the exact sum, rounded once.
-float exact_sum(const Unit& u, const float* a, const float* b, float acc) {
+float exact_sum(const MatrixUnit& u, const float* a, const float* b, float acc) {
   bool found;
   const float special = special_sum(u.terms, a, b, acc, found);
   if (found) return special;
@@ -186,7 +186,7 @@ float exact_sum(const Unit& u, const float* a, const float* b, float acc) {
 }
 
 // CDNA 2: products and sums rounded to nearest, subnormals read and written as zeros, pairs added first.
-float flushed_pairs(const Unit& u, const float* a, const float* b, float acc) {
+float flushed_pairs(const MatrixUnit& u, const float* a, const float* b, float acc) {
   const float least = u.a == kFp16 ? 0x1p-14f : 0x1p-126f;
   float p[4] = {};
   const auto flush = [&](float x) { return x < least && x > -least ? 0.0f : x; };
@@ -216,7 +216,7 @@ struct Aligned {
   std::int64_t sum;  // in units of 2^(exponent - 24)
   int exponent;
 };
-Aligned aligned_products(const Unit& u, const float* a, const float* b, int first, int step) {
+Aligned aligned_products(const MatrixUnit& u, const float* a, const float* b, int first, int step) {
   const TypeOf ta = type_of(u.a), tb = type_of(u.b);
   std::int64_t digits[16];
   int exponents[16], largest = kNone, n = 0;
@@ -234,7 +234,7 @@ Aligned aligned_products(const Unit& u, const float* a, const float* b, int firs
   }
   return {sum, largest};
 }
-float cdna3(const Unit& u, const float* a, const float* b, float acc) {
+float cdna3(const MatrixUnit& u, const float* a, const float* b, float acc) {
   bool found;
   float specials[16];  // a product beyond float32 counts as an infinity
   const bool bytes = u.a == kE4m3Fnuz || u.a == kE5m2Fnuz;
@@ -269,12 +269,12 @@ float fma_flushed(float a, float b, float acc) {
   const auto in = [](float x) { return without_subnormals(x); };
   return quiet(without_subnormals(fma(in(a), in(b), in(acc))));
 }
-float vdpbf16ps(const Unit&, const float* a, const float* b, float acc) {
+float vdpbf16ps(const MatrixUnit&, const float* a, const float* b, float acc) {
   return fma_flushed(a[0], b[0], fma_flushed(a[1], b[1], acc));
 }
 
 // x86 TDPBF16PS: even and odd positions of a tile's 16 pairs are chains of their own from +0.
-float tdpbf16ps(const Unit& u, const float* a, const float* b, float acc) {
+float tdpbf16ps(const MatrixUnit& u, const float* a, const float* b, float acc) {
   float even = 0.0f, odd = 0.0f;
   for (int i = 0; i < u.terms; i += 2) {
     even = fma_flushed(a[i], b[i], even);
@@ -297,23 +297,23 @@ float odd_sum(float x, float y) {
   }
   return without_subnormals(sum.rounded(Exact::Round::kOdd));
 }
-float bfdot(const Unit&, const float* a, const float* b, float acc) {
+float bfdot(const MatrixUnit&, const float* a, const float* b, float acc) {
   const auto in = [](float x) { return without_subnormals(x); };
   const float p = without_subnormals(in(a[0]) * in(b[0])), q = without_subnormals(in(a[1]) * in(b[1]));
   return odd_sum(in(acc), odd_sum(p, q));
 }
 
-float chain_step(const Unit&, const float* a, const float* b, float acc) { return quiet(fma(a[0], b[0], acc)); }
+float chain_step(const MatrixUnit&, const float* a, const float* b, float acc) { return quiet(fma(a[0], b[0], acc)); }
 
 // --- the table ---
 
-using Step = float (*)(const Unit&, const float*, const float*, float);
+using Step = float (*)(const MatrixUnit&, const float*, const float*, float);
 template <Adder adder>
-float nv(const Unit& u, const float* a, const float* b, float acc) {
+float nv(const MatrixUnit& u, const float* a, const float* b, float acc) {
   return nvidia_any(u, a, b, acc, adder);
 }
 struct Row {
-  Unit unit;
+  MatrixUnit unit;
   Step step;
 };
 
@@ -387,13 +387,13 @@ const std::vector<Row>& rows() {
   return table;
 }
 
-const Row& row_of(const Unit& unit) {
+const Row& row_of(const MatrixUnit& unit) {
   for (const Row& r : rows())
     if (&r.unit == &unit || std::string_view(r.unit.name) == unit.name) return r;
   throw Error(ErrorKind::kBadInput, fmt::format("units: no unit is called '{}'", unit.name));
 }
 
-void check(const Unit& unit, const float* x, std::int64_t n, UnitFactors type, const char* which) {
+void check(const MatrixUnit& unit, const float* x, std::int64_t n, UnitFactors type, const char* which) {
   const TypeOf t = type_of(type);
   for (std::int64_t i = 0; i < n; ++i) {
     const Parts p = parts_of(x[i], -126);
@@ -409,27 +409,27 @@ void check(const Unit& unit, const float* x, std::int64_t n, UnitFactors type, c
 
 }  // namespace
 
-const std::vector<Unit>& all_units() {
-  static const std::vector<Unit> units = [] {
-    std::vector<Unit> out;
+const std::vector<MatrixUnit>& all_units() {
+  static const std::vector<MatrixUnit> units = [] {
+    std::vector<MatrixUnit> out;
     for (const Row& r : rows()) out.push_back(r.unit);
     return out;
   }();
   return units;
 }
 
-const Unit& unit_by_name(std::string_view name) {
+const MatrixUnit& unit_by_name(std::string_view name) {
   std::string known;
-  for (const Unit& u : all_units()) {
+  for (const MatrixUnit& u : all_units()) {
     if (u.name == name) return u;
     known += (known.empty() ? "" : ", ") + std::string(u.name);
   }
   throw Error(ErrorKind::kBadInput, fmt::format("units: no unit is called '{}'; known are {}", name, known));
 }
 
-float step(const Unit& unit, const float* a, const float* b, float acc) { return row_of(unit).step(unit, a, b, acc); }
+float step(const MatrixUnit& unit, const float* a, const float* b, float acc) { return row_of(unit).step(unit, a, b, acc); }
 
-void run(const Unit& unit, const UnitParams& p) {
+void run(const MatrixUnit& unit, const UnitParams& p) {
   if (p.m < 0 || p.n < 0 || p.k < 0)
     throw Error(ErrorKind::kBadInput, fmt::format("units: m {} n {} k {}; give sizes of 0 or more", p.m, p.n, p.k));
   const Row& row = row_of(unit);

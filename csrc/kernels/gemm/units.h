@@ -18,7 +18,7 @@ namespace step_oracle::gemm {
 
 enum class UnitFactors { kBf16, kFp16, kTf32, kF32, kE4m3, kE5m2, kE4m3Fnuz, kE5m2Fnuz };
 
-struct Unit {
+struct MatrixUnit {
   const char* name;        // maker, architecture, type
   UnitFactors a, b;
   int terms;               // products a step
@@ -27,9 +27,9 @@ struct Unit {
   const char* source;
 };
 
-const std::vector<Unit>& all_units();
+const std::vector<MatrixUnit>& all_units();
 // Throws kBadInput, naming the known units.
-const Unit& unit_by_name(std::string_view name);
+const MatrixUnit& unit_by_name(std::string_view name);
 
 // c may be null (+0) and may be d.
 struct UnitParams {
@@ -39,9 +39,9 @@ struct UnitParams {
   const float* c = nullptr;
   float* d = nullptr;
 };
-void run(const Unit& unit, const UnitParams& params);
+void run(const MatrixUnit& unit, const UnitParams& params);
 
 // One step: acc + the sum of a[i] b[i] for i < unit.terms.
-float step(const Unit& unit, const float* a, const float* b, float acc);
+float step(const MatrixUnit& unit, const float* a, const float* b, float acc);
 
 }  // namespace step_oracle::gemm
