@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -102,6 +103,22 @@ TEST(Fp32Chain, BodyEqualsRefOnRandomShapesLayoutsAndEpilogues) {
     expect_body_equals_ref(q);
     if (HasFatalFailure()) return;
   }
+}
+
+// Quick: a sample. scripts/check_gemm asks for ten million outputs.
+TEST(Fp32Chain, ManyOutputs) {
+  const std::int64_t target = std::getenv("STEP_ORACLE_SLOW") ? 10'000'000 : 100'000;
+  std::mt19937 gen(5);
+  std::int64_t outputs = 0;
+  while (outputs < target) {
+    Problem q(gen, 1 + gen() % 150, 1 + gen() % 200, 1 + gen() % 60, 1, gen() % 2, gen() % 2, gen() % 3 == 0, gen() % 3,
+              static_cast<Data>(gen() % 3));
+    random_epilogue(gen, q);
+    expect_body_equals_ref(q);
+    if (HasFatalFailure()) return;
+    outputs += q.p.m * q.p.n;
+  }
+  std::printf("%lld outputs of the fp32 chain\n", static_cast<long long>(outputs));
 }
 
 TEST(Fp32Chain, BodyEqualsRefAcrossPanelBoundaries) {

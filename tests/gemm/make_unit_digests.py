@@ -97,7 +97,8 @@ def digests(op: object, a: str, b: str, c: str, kind: int, count: int) -> dict[s
     words = out.view(torch.int32).numpy().view(np.uint32).astype(np.uint64)
     words = np.where(np.isnan(out.numpy()), np.uint64(0x7FFFFFFF), words)
     mixed = mix(words + (np.arange(count, dtype=np.uint64) << np.uint64(32)))
-    return {name: f"{int(np.sum(mixed[:n], dtype=np.uint64)):016x}" for name, n in [("digest", count), ("first", FIRST)]}
+    sums = {name: int(np.sum(mixed[:n], dtype=np.uint64)) for name, n in [("digest", count), ("first", FIRST)]}
+    return {name: f"{x:016x}" for name, x in sums.items()}
 
 
 def main() -> None:

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <random>
 #include <vector>
 
@@ -35,7 +36,9 @@ TEST(Fp64Chain, BodyEqualsTheDefinition) {
     if (kind == 3) return static_cast<double>(static_cast<int>(gen() % 5) - 2);
     return x;
   };
-  for (int i = 0; i < 200; ++i) {
+  const std::int64_t target = std::getenv("STEP_ORACLE_SLOW") ? 10'000'000 : 100'000;
+  std::int64_t outputs = 0;
+  for (int i = 0; outputs < target; ++i) {
     Fp64Params p;
     const auto [na, nb] = sizes(p, gen);
     std::vector<double> a(na), b(nb), start(p.batch * p.d_strides.batch + 1), expected, actual;
@@ -53,7 +56,10 @@ TEST(Fp64Chain, BodyEqualsTheDefinition) {
       fp64_chain(p);
       ASSERT_SAME_BYTES(expected.data(), actual.data(), static_cast<std::int64_t>(expected.size())) << i;
     });
+    if (HasFatalFailure()) return;
+    outputs += p.m * p.n * p.batch;
   }
+  std::printf("%lld outputs of the fp64 chain\n", static_cast<long long>(outputs));
 }
 
 TEST(Fp64Chain, IsFusedAndInOrder) {
@@ -67,7 +73,9 @@ TEST(Fp64Chain, IsFusedAndInOrder) {
 
 TEST(Int8, BodyEqualsTheDefinitionAndWraps) {
   std::mt19937 gen(2);
-  for (int i = 0; i < 100; ++i) {
+  const std::int64_t target = std::getenv("STEP_ORACLE_SLOW") ? 10'000'000 : 100'000;
+  std::int64_t outputs = 0;
+  for (int i = 0; outputs < target; ++i) {
     Int8Params p;
     const auto [na, nb] = sizes(p, gen);
     std::vector<std::int8_t> a(na), b(nb);
@@ -82,7 +90,10 @@ TEST(Int8, BodyEqualsTheDefinitionAndWraps) {
       int8_exact(p);
       ASSERT_SAME_BYTES(expected.data(), actual.data(), static_cast<std::int64_t>(expected.size())) << i;
     });
+    if (HasFatalFailure()) return;
+    outputs += p.m * p.n * p.batch;
   }
+  std::printf("%lld outputs of int8\n", static_cast<long long>(outputs));
   const std::vector<std::int8_t> most(1 << 18, -128);
   std::int32_t d = 0;
   Int8Params p;

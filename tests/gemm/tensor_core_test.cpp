@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -63,6 +64,7 @@ struct Problem {
           AdderClass adder, Data kind_a, Data kind_b, bool float_result = false) {
     float_result |= type == DType::kF32;
     p.m = m, p.n = n, p.k = k, p.batch = batch, p.factors = type, p.adder = adder;
+    p.rounds_tf32 = gen() % 2;
     const auto strides = [&](std::int64_t rows, std::int64_t cols) {
       const std::int64_t line_gap = gen() % 3;
       return gen() % 2 ? Strides{cols + line_gap, 1, rows * (cols + line_gap)}
@@ -185,6 +187,23 @@ TEST_P(TensorCore, SubnormalSums) {
   if (type == DType::kBF16) {
     EXPECT_NE(q.d32[0], 0.0f);
   }
+}
+
+// Quick: a sample. scripts/check_gemm asks for ten million outputs.
+TEST_P(TensorCore, ManyOutputs) {
+  const auto [type, adder] = GetParam();
+  const std::int64_t target = std::getenv("STEP_ORACLE_SLOW") ? 10'000'000 : 40'000;
+  std::mt19937 gen(6);
+  std::int64_t outputs = 0;
+  while (outputs < target) {
+    const auto kind = [&] { return gen() % 2 ? Data::kNormal : static_cast<Data>(gen() % static_cast<int>(Data::kCount)); };
+    Problem q(gen, 1 + gen() % 96, 1 + gen() % 200, 1 + gen() % 40, 1, type, adder, kind(), kind(), gen() % 2);
+    expect_body_equals_ref(q);
+    if (HasFatalFailure()) return;
+    outputs += q.p.m * q.p.n;
+  }
+  std::printf("%lld outputs of %s, %s\n", static_cast<long long>(outputs), name_of(type),
+              adder == AdderClass::kTuring ? "Turing" : "Hopper");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TensorCore,

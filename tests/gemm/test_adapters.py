@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import step_oracle
+from step_oracle import units
 
 ORACLE = "oracle"
 
@@ -119,34 +120,19 @@ def test_empty_sums_and_sizes():
 
 def test_refusals_name_the_op_and_the_remedy():
     x = torch.ones(2, 2, device=ORACLE)
-    with pytest.raises(NotImplementedError, match="mm.*Double"):
-        torch.mm(torch.ones(2, 2).double().to(ORACLE), torch.ones(2, 2).double().to(ORACLE))
-    with pytest.raises(NotImplementedError, match="_addmm_activation"):
-        torch._addmm_activation(x[0], x, x)
+    with pytest.raises(NotImplementedError, match="mm.*Int"):
+        torch.mm(torch.ones(2, 2).int().to(ORACLE), torch.ones(2, 2).int().to(ORACLE))
+    with pytest.raises(NotImplementedError, match="_addmm_activation.*gelu"):
+        torch._addmm_activation(x[0], x, x, use_gelu=True)
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         x @ torch.ones(3, 2, device=ORACLE)
     with pytest.raises(RuntimeError, match="same device"):
         torch.mm(x, torch.ones(2, 2))
 
 
-def test_tf32_is_refused_only_where_the_card_has_it():
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        with step_oracle.card("h100-pcie"):
-            x = torch.ones(2, 2, device=ORACLE)
-            with pytest.raises(NotImplementedError, match="allow_tf32 = False"):
-                x @ x
-        with step_oracle.card("t4"):
-            x = torch.ones(2, 2, device=ORACLE)
-            assert (x @ x).cpu().tolist() == [[2, 2], [2, 2]]
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
-
-
 def exponent_and_value(x: torch.Tensor) -> tuple[int, Fraction]:
     """The exponent that the adder aligns by, and the exact value, of a finite factor."""
-    lowest = -126 if x.dtype == torch.bfloat16 else -14
+    lowest = -14 if x.dtype == torch.float16 else -126
     value = Fraction(float(x))
     return (max(int(np.frexp(float(x))[1]) - 1, lowest) if value else -1000), value
 
@@ -193,3 +179,108 @@ def test_bfloat16_on_turing_is_refused():
             x @ x
         y = torch.ones(2, 2).half().to(ORACLE)
         assert (y @ y).cpu().tolist() == [[2, 2], [2, 2]]
+
+
+@pytest.fixture
+def tf32():
+    before = torch.get_float32_matmul_precision()
+    yield lambda: torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(("name", "terms", "bits"), [("l4", 4, 24), ("a100-pcie-40gb", 4, 24), ("h100-pcie", 8, 25)])
+def test_tf32_products_take_the_adder_of_the_card(data, tf32, name, terms, bits):
+    a, b, bias = data(3, 21), data(21, 4), data(4)
+    near = [torch.from_numpy(((x.view(np.int32) + 0x1000) & -0x2000).view(np.float32)) for x in (a, b)]
+    acc = np.array([[tensor_core_chain(near[0][i], near[1][:, j], terms, bits) for j in range(4)] for i in range(3)])
+    with step_oracle.card(name):
+        x, y = on_card(a), on_card(b)
+        same(x @ y, chain(a, b))
+        same(torch.mv(x, y[:, 0].contiguous()), chain(a, b[:, :1])[:, 0])
+        tf32()
+        same(x @ y, acc)
+        same(torch.addmm(on_card(bias), x, y), acc + bias)
+        same(torch.bmm(x[None], y[None])[0], acc)
+        same(torch.mv(x, y[:, 0].contiguous()), chain(a, b[:, :1])[:, 0])  # gemv has no TF32 form
+
+
+def test_tf32_is_plain_float32_on_a_card_without_it(data, tf32):
+    a, b = data(3, 21), data(21, 4)
+    tf32()
+    with step_oracle.card("t4"):
+        same(on_card(a) @ on_card(b), chain(a, b))
+
+
+def test_allow_tf32_is_the_same_switch(data):
+    a, b = data(3, 21), data(21, 4)
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        on = (on_card(a) @ on_card(b)).cpu()
+        torch.backends.cuda.matmul.allow_tf32 = False
+        off = (on_card(a) @ on_card(b)).cpu()
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    same(off.to(ORACLE), chain(a, b))
+    assert not torch.equal(on, off)
+
+
+def double_chain(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    out = np.zeros((a.shape[0], b.shape[1]))
+    for i, j in np.ndindex(out.shape):
+        acc = Fraction(0)
+        for k in range(a.shape[1]):  # int / int of a Fraction is rounded to nearest even
+            acc = Fraction(float(Fraction(float(a[i, k])) * Fraction(float(b[k, j])) + acc))
+        out[i, j] = float(acc)
+    return out
+
+
+def test_float64_products_are_a_fused_chain():
+    rng = np.random.default_rng(4)
+    a, b, c = rng.standard_normal((4, 13)), rng.standard_normal((13, 5)), rng.standard_normal(5)
+    x, y = torch.from_numpy(a).to(ORACLE), torch.from_numpy(b).to(ORACLE)
+    product = double_chain(a, b)
+    assert torch.mm(x, y).cpu().numpy().tobytes() == product.tobytes()
+    assert torch.bmm(x[None], y[None])[0].cpu().numpy().tobytes() == product.tobytes()
+    assert torch.addmm(torch.from_numpy(c).to(ORACLE), x, y).cpu().numpy().tobytes() == (product + c).tobytes()
+    assert torch.dot(x[0], x[1]).item() == double_chain(a[:1], a[1:2].T).item()
+    y = torch.from_numpy(b.T.copy()).to(ORACLE).t()
+    assert torch.mm(x, y).cpu().numpy().tobytes() == product.tobytes()
+
+
+def test_int8_products_are_exact():
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(-128, 128, (17, 24), np.int8), rng.integers(-128, 128, (24, 16), np.int8)
+    x, y = torch.from_numpy(a).to(ORACLE), torch.from_numpy(b).to(ORACLE)
+    expected = a.astype(np.int64) @ b.astype(np.int64)
+    out = torch._int_mm(x, y)
+    assert out.dtype == torch.int32
+    assert np.array_equal(out.cpu().numpy(), expected)
+    with pytest.raises(RuntimeError, match="greater than 16"):
+        torch._int_mm(x[:16], y)
+
+
+def test_relu_in_the_epilogue_is_relu_after_it(data):
+    a, b, bias = data(5, 9), data(9, 7), data(7)
+    x, y, c = on_card(a), on_card(b), on_card(bias)
+    same(torch._addmm_activation(c, x, y), np.maximum(chain(a, b, 1, 1, np.broadcast_to(bias, (5, 7))), np.float32(0)))
+
+
+def test_units_by_name():
+    known = units.names()
+    names = {u["name"] for u in known}
+    assert {"nv-ampere-bf16", "amd-cdna3-bf16", "x86-vdpbf16ps", "arm-bfdot", "apple-bf16"} <= names
+    assert all(u["grade"] and u["source"] and u["arithmetic"] for u in known)
+    rng = torch.Generator().manual_seed(6)
+    a, b = (torch.randn(s, generator=rng).bfloat16() for s in [(3, 37), (37, 4)])
+    with step_oracle.card("l4"):
+        card = torch.mm(a.to(ORACLE), b.to(ORACLE)).cpu()
+    assert torch.equal(units.product("nv-ampere-bf16", a, b).bfloat16(), card)
+    wide = units.product("apple-bf16", a, b)
+    same(wide.to(ORACLE), chain(a.float().numpy(), b.float().numpy()))
+    one = torch.ones(1, 1)
+    assert units.product("apple-bf16", one, one, torch.full((1, 1), 2.0)).item() == 3.0
+    with pytest.raises(ValueError, match="does not hold"):
+        units.product("nv-ampere-bf16", torch.full((1, 1), 1.001), b[:1])
+    with pytest.raises(ValueError, match="no unit is called"):
+        units.product("nv-none", a, b)

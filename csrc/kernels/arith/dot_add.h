@@ -18,6 +18,7 @@
 #pragma once
 #include <cstdint>
 
+#include "csrc/kernels/arith/tf32.h"
 #include "csrc/kernels/core/bits.h"
 
 SO_ISA_BEGIN
@@ -67,6 +68,13 @@ struct Tf32Format {  // float32 words; the lower 13 bits are not read
   static constexpr int kBytes = 4, kFraction = 10, kBias = 127, kExponentMask = 0xff, kIgnored = 13;
   static constexpr bool kInfinities = true;
 };
+// The same where the kernel rounds its factors to TF32 before the tensor core reads them (arith/tf32.h).
+struct Tf32RoundedFormat : Tf32Format {};
+template <class Format>
+inline constexpr bool kRoundsFactors = false;
+template <>
+inline constexpr bool kRoundsFactors<Tf32RoundedFormat> = true;
+
 struct E5m2Format {
   using Storage = std::uint8_t;
   static constexpr int kBytes = 1, kFraction = 2, kBias = 15, kExponentMask = 0x1f, kIgnored = 0;
@@ -88,6 +96,7 @@ struct Factor {
 
 template <class Format>
 inline Factor factor(typename Format::Storage pattern) {
+  if constexpr (kRoundsFactors<Format>) pattern = bits_of(tf32::round_half_up(float_of(pattern)));
   constexpr int kOne = 1 << Format::kFraction;
   const std::uint32_t bits = static_cast<std::uint32_t>(pattern) >> Format::kIgnored;
   const int field = static_cast<int>(bits >> Format::kFraction) & Format::kExponentMask;

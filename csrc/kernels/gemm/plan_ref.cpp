@@ -254,6 +254,7 @@ void run(const TensorCoreParams& p, const Plan& plan) {
           if (plan.unit == Unit::kChain) return widened_chain(p, chain, a, b);
           return p.factors == DType::kBF16  ? tensor_chain<Bf16Format>(p, chain, a, b, plan.group)
                  : p.factors == DType::kF16 ? tensor_chain<Fp16Format>(p, chain, a, b, plan.group)
+                 : p.rounds_tf32            ? tensor_chain<Tf32RoundedFormat>(p, chain, a, b, plan.group)
                                             : tensor_chain<Tf32Format>(p, chain, a, b, plan.group);
         }));
       }

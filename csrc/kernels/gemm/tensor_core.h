@@ -10,8 +10,9 @@
 // NaN       0x7fff (16-bit), 0x7fffffff (float32).
 // Errors    as gemm.h.
 // Source    "The step oracle", section 3.4 ("chained over k the way the kernel walks it"), arith/dot_add.h for the adder.
-// Evidence  docs/evidence.md, rows gemm bfloat16, float16 and TF32: source (as gemm.h); the adder alone: peer. That cuBLAS
-//           gives the tensor core float32 words as they are, and does not round them to TF32 first, is assumed.
+// Evidence  docs/evidence.md, rows gemm bfloat16, float16 and TF32: source (as gemm.h); the adder alone: peer. TF32
+//           factors are rounded to nearest: a result printed by a card tells that from cutting them (tests/gemm/
+//           test_published.py); that a half goes away from zero is CUTLASS's rule [src cutlass, half-ulp truncate].
 #pragma once
 #include <cstdint>
 
@@ -32,6 +33,7 @@ struct TensorCoreParams {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   AdderClass adder = AdderClass::kTuring;
   DType factors = DType::kBF16;  // kF32: TF32
+  bool rounds_tf32 = true;       // float32 factors are rounded to TF32 (half away from zero), not cut to it
   const void* a = nullptr;
   const void* b = nullptr;
   Strides a_strides{}, b_strides{};

@@ -34,6 +34,13 @@ struct ColumnBlock {
   ExponentRange range;
 };
 
+// Where the kernel rounds its factors first.
+template <class Format>
+void round_factors(typename Format::Storage* line, Int n) {
+  if constexpr (kRoundsFactors<Format>)
+    for (Int q = 0; q < n; ++q) line[q] = bits_of(tf32::round_half_up(float_of(line[q])));
+}
+
 // One tile's factors as rows of kCols, those beyond k zeros. Columns beyond `cols` repeat the first: zeros there would
 // look like tiny products.
 template <class Storage>
@@ -64,6 +71,7 @@ void pack_b(const TensorCoreParams& p, const typename Format::Storage* from, Int
     read_columns(from + t * kCols * p.b_strides.col, p.b_strides.row, p.b_strides.col, k_depth, block.depth,
                  smaller(kCols, block.cols - t * kCols), raw);
     for (Int q = 0; q < block.depth; ++q) {
+      round_factors<Format>(raw[q], kCols);
       clean<Format>(raw[q], kCols, w.col_special + t * kCols);
       take_fields<Format>(raw[q], kCols, w.b_fields[t][q], block.range);
       for (int j = 0; j < kCols; ++j) w.b[t][q][j] = value_of<Format>(raw[q][j]);
@@ -104,6 +112,7 @@ void pack_a(const TensorCoreParams& p, const typename Format::Storage* from, Int
     else
       for (Int q = 0; q < k_depth; ++q) line[q] = source[q * step];
     for (Int q = k_depth; q < block.depth; ++q) line[q] = 0;
+    round_factors<Format>(line, block.depth);
     if (clean<Format>(line, block.depth, w.line_special)) w.row_special[first_row + i] = 1;
     take_fields<Format>(line, block.depth, w.a_fields[i], range);
     for (Int q = 0; q < block.depth; ++q) {
@@ -208,6 +217,7 @@ void accumulate_any(const TensorCoreParams& p, Int batch, const Region& g, Int k
     case DType::kF16:
       return run(&accumulate<Fp16Format, 8, 24>, &accumulate<Fp16Format, 16, 25>);
     default:
+      if (p.rounds_tf32) return run(&accumulate<Tf32RoundedFormat, 4, 24>, &accumulate<Tf32RoundedFormat, 8, 25>);
       return run(&accumulate<Tf32Format, 4, 24>, &accumulate<Tf32Format, 8, 25>);
   }
 }

@@ -42,6 +42,7 @@ std::int64_t offset(const Strides& s, std::int64_t batch, std::int64_t i, std::i
 float output(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
   const float acc = p.factors == DType::kBF16  ? chain<Bf16Format>(p, batch, i, j)
                     : p.factors == DType::kF16 ? chain<Fp16Format>(p, batch, i, j)
+                    : p.rounds_tf32            ? chain<Tf32RoundedFormat>(p, batch, i, j)
                                                : chain<Tf32Format>(p, batch, i, j);
   if (p.bias) return fma(p.alpha, acc, read(p.bias, p.results, j));
   if (p.beta == 0.0f) return p.alpha * acc;

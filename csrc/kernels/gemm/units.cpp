@@ -381,8 +381,8 @@ const std::vector<Row>& rows() {
       {{"arm-bfdot", kBf16, kBf16, 2, "two products added, then the accumulator, rounded to odd; flushed", "source", kArm},
        bfdot},
       {{"arm-bfmmla", kBf16, kBf16, 2, "as bfdot, twice an instruction", "source", kArm}, bfdot},
-      {{"apple-f32", kF32, kF32, 1, "one FMA chain", "published", kOracle}, chain_step},
-      {{"apple-bf16", kBf16, kBf16, 1, "one FMA chain in float32", "published", kOracle}, chain_step},
+      {{"apple-f32", kF32, kF32, 1, "one FMA chain", "source", kOracle}, chain_step},
+      {{"apple-bf16", kBf16, kBf16, 1, "one FMA chain in float32", "source", kOracle}, chain_step},
   };
   return table;
 }

@@ -70,11 +70,10 @@ struct Addend {
 
 // The plan that the card's table has for this product; the class default, one pass, where it has none.
 gemm::Plan plan_of(plan::Op op, const at::Tensor& a, const at::Tensor& b, plan::EpilogueKind epilogue, Class how) {
-  // Tables have no rows for float64, and their float32 rows are the FMA chain's.
-  if (how == Class::kFp64Chain || (how == Class::kTensorCore && a.scalar_type() == at::kFloat)) return {};
   const NumericSwitches switches = numeric_switches();
   plan::Key key;
   key.op = op, key.dtype = dtype_of(a, "mm"), key.epilogue = epilogue;
+  key.tf32 = key.dtype == DType::kF32 && how == Class::kTensorCore;
   key.a_transposed = a.stride(-1) != 1 && a.size(-1) > 1, key.b_transposed = b.stride(-1) != 1 && b.size(-1) > 1;
   if (key.dtype == DType::kBF16) key.reduced_precision = switches.allow_bf16_reduced_precision;
   if (key.dtype == DType::kF16) key.reduced_precision = switches.allow_fp16_reduced_precision;

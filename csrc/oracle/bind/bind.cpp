@@ -7,6 +7,7 @@
 #include "csrc/oracle/bind/host.h"
 #include "csrc/oracle/bind/plan.h"
 #include "csrc/oracle/bind/program.h"
+#include "csrc/oracle/bind/units.h"
 #include "csrc/oracle/bind/walk.h"
 
 namespace py = pybind11;
@@ -18,5 +19,6 @@ PYBIND11_MODULE(_oracle, m) {
   step_oracle::bind_program(m);
   step_oracle::bind_host(m);
   step_oracle::bind_plan(m);
+  step_oracle::bind_units(m);
   step_oracle::bind_walk(m);
 }

@@ -101,7 +101,8 @@ gemm::Plan plan_from(Object o) {
 Key key_from(Object& o) {
   Key key;
   key.op = o.choice("op", kOps);
-  key.dtype = o.choice("dtype", kTypes);
+  const FactorType factors = o.choice("dtype", kTypes);
+  key.dtype = factors.dtype, key.tf32 = factors.tf32;
   const std::string layout = o.text("layout");
   if (layout.size() != 2 || layout.find_first_not_of("nt") != std::string::npos)
     o.fail(fmt::format("has 'layout': \"{}\"; give nn, nt, tn or tt", layout));
@@ -201,7 +202,7 @@ std::string write(const Table& table) {
     if (both && !key.reduced_precision) continue;  // written once, with the other setting
     Ordered o;
     o["op"] = name_in(kOps, key.op);
-    o["dtype"] = name_in(kTypes, key.dtype);
+    o["dtype"] = name_in(kTypes, {key.dtype, key.tf32});
     o["layout"] = std::string{key.a_transposed ? 't' : 'n', key.b_transposed ? 't' : 'n'};
     if (key.epilogue != EpilogueKind::kNone) o["epilogue"] = name_in(kEpilogues, key.epilogue);
     if (key.dtype != DType::kF32 && !both) o["reduced_precision"] = key.reduced_precision;

@@ -13,8 +13,16 @@ using Names = std::array<std::pair<E, std::string_view>, n>;
 
 inline constexpr Names<Op, 5> kOps{
     {{Op::kMm, "mm"}, {Op::kAddmm, "addmm"}, {Op::kBmm, "bmm"}, {Op::kBaddbmm, "baddbmm"}, {Op::kAddmv, "addmv"}}};
-inline constexpr Names<DType, 3> kTypes{
-    {{DType::kF32, "float32"}, {DType::kBF16, "bfloat16"}, {DType::kF16, "float16"}}};
+// The names of factor types: float32 has two, by how it is multiplied.
+struct FactorType {
+  DType dtype;
+  bool tf32 = false;
+  bool operator==(const FactorType&) const = default;
+};
+inline constexpr Names<FactorType, 4> kTypes{{{{DType::kF32}, "float32"},
+                                              {{DType::kF32, true}, "tf32"},
+                                              {{DType::kBF16}, "bfloat16"},
+                                              {{DType::kF16}, "float16"}}};
 inline constexpr Names<EpilogueKind, 3> kEpilogues{
     {{EpilogueKind::kNone, "none"}, {EpilogueKind::kBias, "bias"}, {EpilogueKind::kBeta, "beta"}}};
 inline constexpr Names<gemm::Deal, 3> kDeals{

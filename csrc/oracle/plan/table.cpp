@@ -52,7 +52,7 @@ std::string describe(const gemm::Plan& p) {
 }
 
 std::string describe(const Key& key) {
-  std::string out = fmt::format("{} {} {}{} m {} n {} k {}", name_in(kOps, key.op), name_in(kTypes, key.dtype),
+  std::string out = fmt::format("{} {} {}{} m {} n {} k {}", name_in(kOps, key.op), name_in(kTypes, {key.dtype, key.tf32}),
                                 key.a_transposed ? 't' : 'n', key.b_transposed ? 't' : 'n', key.m, key.n, key.k);
   if (key.batch != 1) out += fmt::format(" batch {}", key.batch);
   if (key.epilogue != EpilogueKind::kNone) out += fmt::format(" {}", name_in(kEpilogues, key.epilogue));

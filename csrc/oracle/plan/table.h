@@ -19,6 +19,7 @@ enum class EpilogueKind : std::uint8_t { kNone, kBias, kBeta };
 struct Key {
   Op op = Op::kMm;
   DType dtype = DType::kF32;
+  bool tf32 = false;  // float32 factors, read by tensor cores as TF32: torch's switch allows it, and the card has it
   bool a_transposed = false, b_transposed = false;
   EpilogueKind epilogue = EpilogueKind::kNone;
   bool reduced_precision = true;  // torch's switch for 16-bit split-K sums; true for float32

@@ -14,10 +14,9 @@
 namespace step_oracle::program {
 namespace {
 
-int terms_of(const Card& card, DType dtype) {
-  if (dtype == DType::kF32) return 0;
-  return (gemm::adder_class(card.compute_capability(), dtype) == gemm::AdderClass::kTuring ? kAdderTuring : kAdderHopper)
-      .terms;
+int terms_of(const Card& card, const plan::Key& key) {
+  if (key.dtype == DType::kF32 && !key.tf32) return 0;
+  return gemm::adder_of(gemm::adder_class(card.compute_capability(), key.dtype), key.dtype).terms;
 }
 
 void remember(int device, const plan::Key& key, const gemm::Plan& plan, const std::string& source) {
@@ -69,7 +68,7 @@ int PlanSearch::refine(const c10::OperatorHandle& op, const torch::jit::Stack& a
   const int device = own.device().index();
   const DType dtype = asked.key.dtype;
   const plan::Shape shape{asked.key.k, dtype != DType::kF32, asked.key.epilogue == plan::EpilogueKind::kBias,
-                          terms_of(device::card(static_cast<c10::DeviceIndex>(device)), dtype),
+                          terms_of(device::card(static_cast<c10::DeviceIndex>(device)), asked.key),
                           asked.key.m == 1 || asked.key.n == 1};
   const auto candidates = plan::candidates(shape);
   int tried = 0;
