@@ -89,10 +89,12 @@ TEST(Plan, TensorCoreProductsEqualTheSlowTranscription) {
       for (float x : from) out.push_back(p.factors == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x));
       return out;
     };
-    const auto a = narrow(normal(gen, m * k + 1)), b = narrow(normal(gen, k * n + 1)), c16 = narrow(normal(gen, m * n));
-    const auto c32 = normal(gen, m * n);
+    const auto wide_a = normal(gen, m * k + 1), wide_b = normal(gen, k * n + 1), c32 = normal(gen, m * n);
+    const auto a = narrow(wide_a), b = narrow(wide_b), c16 = narrow(normal(gen, m * n));
     std::vector<std::uint32_t> expected(static_cast<std::size_t>(m * n)), actual(expected);
     p.m = m, p.n = n, p.k = k, p.a = a.data(), p.b = b.data(), p.d = expected.data();
+    if (gen() % 3 == 0)  // TF32
+      p.factors = p.results = DType::kF32, p.a = wide_a.data(), p.b = wide_b.data(), p.rounds_tf32 = gen() % 2;
     p.a_strides = {k, 1, 0}, p.d_strides = {n, 1, 0};
     p.b_strides = gen() % 2 ? Strides{n, 1, 0} : Strides{1, k, 0};
     const void* c = p.results == DType::kF32 ? static_cast<const void*>(c32.data()) : c16.data();
