@@ -22,14 +22,29 @@ float factor(std::mt19937& gen, int kind, int format) {
   float x = std::ldexp(1.0f + static_cast<float>(r & 0xffffff) * 0x1p-24f, static_cast<int>(r >> 28) % 7 - 3);
   const int e = static_cast<int>(gen() % 256);
   switch (kind) {
-    case 1: x = float_of(bits_of(x) % 0x800000u | static_cast<std::uint32_t>(e % 250 + 1) << 23); break;
-    case 2: x = e % 2 ? 1.0f : 1.5f; break;
-    case 3: x = std::ldexp(x, (format == 2 ? -18 : -66) - e % 8); break;
-    case 4: x = std::ldexp(x, (format == 2 ? 9 : 60) + e % 4); break;
-    case 5: if (e % 24 == 0) x = float_of(e % 48 ? 0x7f800000u : 0x7fc00000u); break;
-    case 6: if (e % 4) x = 0.0f; break;
-    case 7: x = float_of(gen()); break;
-    default: break;
+    case 1:
+      x = float_of(bits_of(x) % 0x800000u | static_cast<std::uint32_t>(e % 250 + 1) << 23);
+      break;
+    case 2:
+      x = e % 2 ? 1.0f : 1.5f;
+      break;
+    case 3:
+      x = std::ldexp(x, (format == 2 ? -18 : -66) - e % 8);
+      break;
+    case 4:
+      x = std::ldexp(x, (format == 2 ? 9 : 60) + e % 4);
+      break;
+    case 5:
+      if (e % 24 == 0) x = float_of(e % 48 ? 0x7f800000u : 0x7fc00000u);
+      break;
+    case 6:
+      if (e % 4) x = 0.0f;
+      break;
+    case 7:
+      x = float_of(gen());
+      break;
+    default:
+      break;
   }
   if (gen() % 2) x = -x;
   if (format == 0) return tf32::read(x);

@@ -1,5 +1,5 @@
-// Would the tests notice? Each mutant is the definition with one rule changed; data of the kinds that the tests draw must
-// tell it from the definition. The score is printed; a survivor fails.
+// Would the tests notice? Each mutant is the definition with one rule changed; data of the kinds that the tests draw
+// must tell it from the definition. The score is printed; a survivor fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,10 +74,18 @@ int count_differences(const ChainRules& rules) {
     p.a = {a.data(), k, 1, 0}, p.b = {b.data(), n, 1, 0}, p.d = {d.data(), n, 1, 0};
     p.epilogue.c = {c.data(), n, 1, 0};
     switch (round % 4) {
-      case 0: p.epilogue.alpha = 0.3f, p.epilogue.beta = -0.7f; break;
-      case 1: p.epilogue.bias = bias.data(), p.epilogue.alpha = 0.3f; break;
-      case 2: p.epilogue.beta = 1.0f; break;
-      default: std::fill(c.begin(), c.end(), card_nan()); break;  // beta 0: it must not reach the result
+      case 0:
+        p.epilogue.alpha = 0.3f, p.epilogue.beta = -0.7f;
+        break;
+      case 1:
+        p.epilogue.bias = bias.data(), p.epilogue.alpha = 0.3f;
+        break;
+      case 2:
+        p.epilogue.beta = 1.0f;
+        break;
+      default:
+        std::fill(c.begin(), c.end(), card_nan());
+        break;  // beta 0: it must not reach the result
     }
     fp32_chain(p);
     for (std::int64_t i = 0; i < m; ++i)
@@ -118,7 +126,8 @@ struct AdderRules {
 };
 
 // Doubles lose nothing here: a cut term has fewer than 30 bits.
-float adder_output(const AdderRules& r, const std::vector<std::uint16_t>& a, const std::vector<std::uint16_t>& b, float acc) {
+float adder_output(const AdderRules& r, const std::vector<std::uint16_t>& a, const std::vector<std::uint16_t>& b,
+                   float acc) {
   for (std::size_t q = 0; q < a.size(); q += static_cast<std::size_t>(r.terms)) {
     std::vector<std::pair<double, int>> parts;
     bool negative_zeros = acc == 0.0f;

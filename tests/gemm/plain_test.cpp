@@ -66,7 +66,8 @@ TEST(Fp64Chain, IsFusedAndInOrder) {
   const double a[] = {1.0, 1.0 + 0x1p-27}, b[] = {-(1.0 + 0x1p-26), 1.0 + 0x1p-27};
   double d = -1;
   Fp64Params p;
-  p.m = p.n = 1, p.k = 2, p.a = a, p.b = b, p.d = &d, p.a_strides = {2, 1, 0}, p.b_strides = {1, 1, 0}, p.d_strides = {1, 1, 0};
+  p.m = p.n = 1, p.k = 2, p.a = a, p.b = b, p.d = &d, p.a_strides = {2, 1, 0}, p.b_strides = {1, 1, 0},
+  p.d_strides = {1, 1, 0};
   fp64_chain(p);
   EXPECT_EQ(d, 0x1p-54);
 }

@@ -156,8 +156,7 @@ TEST_P(TensorCore, BodyEqualsRefOnATriangle) {
   std::mt19937 gen(3);
   Problem q(gen, 70, 64, 70, 1, type, adder, Data::kTiny, Data::kNormal, true);
   for (std::int64_t i = 0; i < 70; ++i)
-    for (std::int64_t k = i + 1; k < 70; ++k)
-      q.put(q.a, i * q.p.a_strides.row + k * q.p.a_strides.col, 0);
+    for (std::int64_t k = i + 1; k < 70; ++k) q.put(q.a, i * q.p.a_strides.row + k * q.p.a_strides.col, 0);
   expect_body_equals_ref(q);
 }
 
@@ -196,7 +195,9 @@ TEST_P(TensorCore, ManyOutputs) {
   std::mt19937 gen(6);
   std::int64_t outputs = 0;
   while (outputs < target) {
-    const auto kind = [&] { return gen() % 2 ? Data::kNormal : static_cast<Data>(gen() % static_cast<int>(Data::kCount)); };
+    const auto kind = [&] {
+      return gen() % 2 ? Data::kNormal : static_cast<Data>(gen() % static_cast<int>(Data::kCount));
+    };
     Problem q(gen, 1 + gen() % 96, 1 + gen() % 200, 1 + gen() % 40, 1, type, adder, kind(), kind(), gen() % 2);
     expect_body_equals_ref(q);
     if (HasFatalFailure()) return;

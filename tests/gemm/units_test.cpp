@@ -62,7 +62,8 @@ struct Row {
 
 std::uint32_t output(const Row& row, std::uint64_t index) {
   const auto value = [&](int i, const std::string& name, const Format& f) {
-    const std::uint64_t r = mix(mix(index * 128 + static_cast<std::uint64_t>(i)) + static_cast<std::uint64_t>(row.kind));
+    const std::uint64_t r =
+        mix(mix(index * 128 + static_cast<std::uint64_t>(i)) + static_cast<std::uint64_t>(row.kind));
     return value_of(pattern(r, row.kind, f.fraction, f.bias, f.top), r >> 63, name, f);
   };
   float acc = value(2 * row.k, row.c, row.fc);
@@ -83,7 +84,11 @@ TEST(Units, DigestsOfAnIndependentModel) {
   std::int64_t outputs = 0;
   std::set<std::string> seen;
   for (const auto& row : json.at("rows")) {
-    const Row r{unit_by_name(row.at("unit").get<std::string>()), row.at("a"), row.at("b"), row.at("c"), row.at("k"),
+    const Row r{unit_by_name(row.at("unit").get<std::string>()),
+                row.at("a"),
+                row.at("b"),
+                row.at("c"),
+                row.at("k"),
                 row.at("kind")};
     const std::int64_t count = whole ? row.at("outputs") : json.at("first");
     std::vector<std::uint32_t> out(static_cast<std::size_t>(count));
@@ -126,15 +131,18 @@ TEST(Units, Vdpbf16psAsTheCpuComputesIt) {
     for (std::uint64_t i = 0; i < 20000; ++i) {
       float a[2], b[2];
       for (int s = 0; s < 2; ++s) {
-        a[s] = random_bf16(mix(i * 8 + static_cast<std::uint64_t>(s) + static_cast<std::uint64_t>(kind) * 1000003), kind);
-        b[s] = random_bf16(mix(i * 8 + 2 + static_cast<std::uint64_t>(s) + static_cast<std::uint64_t>(kind) * 1000003), kind);
+        a[s] =
+            random_bf16(mix(i * 8 + static_cast<std::uint64_t>(s) + static_cast<std::uint64_t>(kind) * 1000003), kind);
+        b[s] = random_bf16(mix(i * 8 + 2 + static_cast<std::uint64_t>(s) + static_cast<std::uint64_t>(kind) * 1000003),
+                           kind);
       }
       const std::uint64_t r = mix(i * 8 + 4 + static_cast<std::uint64_t>(kind) * 1000003);
       const float acc = float_of(static_cast<std::uint32_t>(pattern(r, kind, 23, 127, 255) | r >> 63 << 31));
       const float cpu = test::vdpbf16ps(a, b, acc), ours = step(unit, a, b, acc);
       const std::uint32_t expected = cpu != cpu ? 0x7fc00000u : bits_of(cpu);
-      ASSERT_EQ(expected, bits_of(ours)) << std::hex << "kind " << kind << " a " << bits_of(a[0]) << ' ' << bits_of(a[1])
-                                         << " b " << bits_of(b[0]) << ' ' << bits_of(b[1]) << " acc " << bits_of(acc);
+      ASSERT_EQ(expected, bits_of(ours)) << std::hex << "kind " << kind << " a " << bits_of(a[0]) << ' '
+                                         << bits_of(a[1]) << " b " << bits_of(b[0]) << ' ' << bits_of(b[1]) << " acc "
+                                         << bits_of(acc);
       ++outputs;
     }
   std::printf("%lld outputs of VDPBF16PS\n", static_cast<long long>(outputs));

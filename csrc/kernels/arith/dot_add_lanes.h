@@ -8,7 +8,8 @@
 //           Beside each factor stands its exponent as the adder aligns by it (lane_exponent<Format>), computed once.
 // Rounding, NaN  as arith/dot_add.h, for the float32 results.
 // Forms     fast: float32 and int32 lanes, where every lane's largest exponent is far from the ends of the range; wide:
-//           doubles, any finite values; scalar: where an infinity or a NaN is among the operands. The bytes are the same.
+//           doubles, any finite values; scalar: where an infinity or a NaN is among the operands. The bytes are the
+//           same.
 #pragma once
 #include <cstdint>
 

@@ -153,7 +153,8 @@ inline void wide_tile(const Tile& t) {
         const double normal = double_of(bits_of(v) & ~((std::uint64_t{1} << 29) - 1));
         const double subnormal =
             static_cast<double>(static_cast<std::int32_t>((v < 0x1p-126 && v > -0x1p-126 ? v : 0.0) * 0x1p149));
-        out[j] = static_cast<float>(v < 0x1p-126 && v > -0x1p-126 ? subnormal * 0x1p-149 : normal);
+        // + 0: gcc 12 makes one truncation of a conversion to int32 and back, and that one keeps the sign of a zero.
+        out[j] = static_cast<float>(v < 0x1p-126 && v > -0x1p-126 ? subnormal * 0x1p-149 : normal) + 0.0f;
       }
     }
   }

@@ -1,6 +1,7 @@
 // TF32: what a tensor core reads of a float32, and the split of a float32 into two such values (3xTF32).
 //
-// Rounding  read: the lower 13 bits are dropped (toward zero). round_half_up: PTX's cvt.rna.tf32, half away from zero, for
+// Rounding  read: the lower 13 bits are dropped (toward zero). round_half_up: PTX's cvt.rna.tf32, half away from zero,
+// for
 //           kernels that convert before the tensor core reads.
 // NaN       read: as the hardware drops bits, a NaN with a small payload becomes an infinity; round_half_up gives
 //           0x7fffffff for a NaN.
@@ -26,8 +27,8 @@ inline constexpr std::uint32_t kKept = 0xffffe000u;  // sign, 8 exponent bits, 1
   return float_of(magnitude > 0x7f800000u ? kCardNan32 : finite);
 }
 
-// 3xTF32: x = big + small, and the tensor core multiplies small(A) big(B), big(A) small(B), big(A) big(B) in this order.
-// `small` is given as the tensor core reads it: rounded half up, its lower bits dropped.
+// 3xTF32: x = big + small, and the tensor core multiplies small(A) big(B), big(A) small(B), big(A) big(B) in this
+// order. `small` is given as the tensor core reads it: rounded half up, its lower bits dropped.
 struct Split {
   float big, small;
 };

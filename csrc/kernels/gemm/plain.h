@@ -7,7 +7,8 @@
 // Rounding  float64: one per fma; D = fma(alpha, acc, round(beta * C)), a bias as C with beta 1. int8: none.
 // NaN       float64: 0xfff8000000000000 [fit: no vector shows a float64 NaN].
 // Errors    negative sizes, a result's stride of 0: kBadInput.
-// Source    [src mmasim 2.1.1 arithmetic/fma.py: DMMA m8n8k4 and longer]; cuBLAS itself is closed: that it walks k once and
+// Source    [src mmasim 2.1.1 arithmetic/fma.py: DMMA m8n8k4 and longer]; cuBLAS itself is closed: that it walks k once
+// and
 //           ascending is assumed.
 // Evidence  docs/evidence.md, rows gemm float64 and int8.
 #pragma once

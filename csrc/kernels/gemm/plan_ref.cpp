@@ -97,8 +97,7 @@ float combined(const Plan& plan, std::vector<float> s) {
       next.push_back(s[0] + s[1]);
       next.insert(next.end(), s.begin() + 2, s.end());
     } else {
-      for (std::size_t i = 0; i < half; ++i)
-        next.push_back(neighbours ? s[2 * i] + s[2 * i + 1] : s[i] + s[i + half]);
+      for (std::size_t i = 0; i < half; ++i) next.push_back(neighbours ? s[2 * i] + s[2 * i + 1] : s[i] + s[i + half]);
     }
     s = next;
   }
@@ -175,7 +174,8 @@ float output(const Plan& plan, std::int64_t k, const Finish& f, ChainValue value
 
 // Groups of the adder: the chain's positions cut where they are not neighbours, then into groups.
 template <class Format>
-float tensor_chain(const TensorCoreParams& p, const Chain& chain, std::int64_t a_start, std::int64_t b_start, int group) {
+float tensor_chain(const TensorCoreParams& p, const Chain& chain, std::int64_t a_start, std::int64_t b_start,
+                   int group) {
   using Storage = typename Format::Storage;
   const Storage* a = static_cast<const Storage*>(p.a) + a_start;
   const Storage* b = static_cast<const Storage*>(p.b) + b_start;

@@ -26,9 +26,10 @@ void check(const TensorCoreParams& p) {
   if (p.bias && p.beta != 0.0f)
     throw Error(ErrorKind::kBadInput, fmt::format("gemm: a bias and beta {} at once; give one of them", p.beta));
   if (p.factors != DType::kBF16 && p.factors != DType::kF16 && p.factors != DType::kF32)
-    throw Error(ErrorKind::kUnsupported,
-                fmt::format("gemm: tensor-core products of {} are not modelled; give bfloat16, float16 or float32 (TF32)",
-                            name_of(p.factors)));
+    throw Error(
+        ErrorKind::kUnsupported,
+        fmt::format("gemm: tensor-core products of {} are not modelled; give bfloat16, float16 or float32 (TF32)",
+                    name_of(p.factors)));
   if (p.results != p.factors && p.results != DType::kF32)
     throw Error(ErrorKind::kUnsupported,
                 fmt::format("gemm: a product of {} stored as {} is not modelled; store {} or float32",

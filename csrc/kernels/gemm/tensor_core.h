@@ -9,8 +9,9 @@
 //           bias as C with beta 1), then nearest even to D's type.
 // NaN       0x7fff (16-bit), 0x7fffffff (float32).
 // Errors    as gemm.h.
-// Source    "The step oracle", section 3.4 ("chained over k the way the kernel walks it"), arith/dot_add.h for the adder.
-// Evidence  docs/evidence.md, rows gemm bfloat16, float16 and TF32: source (as gemm.h); the adder alone: peer. TF32
+// Source    "The step oracle", section 3.4 ("chained over k the way the kernel walks it"), arith/dot_add.h for the
+// adder. Evidence  docs/evidence.md, rows gemm bfloat16, float16 and TF32: source (as gemm.h); the adder alone: peer.
+// TF32
 //           factors are rounded to nearest: a result printed by a card tells that from cutting them (tests/gemm/
 //           test_published.py); that a half goes away from zero is CUTLASS's rule [src cutlass, half-ulp truncate].
 #pragma once

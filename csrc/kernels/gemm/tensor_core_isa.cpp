@@ -1,5 +1,6 @@
 // The tensor-core adder over a region of a matrix product: panels of k, packed, through the tiles of arith/dot_tile.h.
-// Rows of A and columns of B that hold an infinity or NaN, and blocks that may overflow, go through arith/dot_add.h.
+// Blocks that may overflow go through arith/dot_add.h, output by output; rows of A and columns of B that hold an
+// infinity or NaN are computed with zeros in their places, and then told from those alone.
 #include "csrc/kernels/arith/convert.h"
 #include "csrc/kernels/arith/dot_tile.h"
 #include "csrc/kernels/core/vec.h"
@@ -97,8 +98,8 @@ void pack_b(const TensorCoreParams& p, const typename Format::Storage* from, Int
 
 // Rows of A, kRowBlock at most; a last odd row is repeated.
 template <class Format>
-void pack_a(const TensorCoreParams& p, const typename Format::Storage* from, Int rows, Int k_depth, const ColumnBlock& block,
-            int terms, Int first_row, Workspace& w, ExponentRange& range) {
+void pack_a(const TensorCoreParams& p, const typename Format::Storage* from, Int rows, Int k_depth,
+            const ColumnBlock& block, int terms, Int first_row, Workspace& w, ExponentRange& range) {
   const int shift = block.range.high - 127;
   using Storage = typename Format::Storage;
   Storage* const line = reinterpret_cast<Storage*>(w.line);
@@ -158,6 +159,70 @@ void scalar_output(const TensorCoreParams& p, Int batch, Int i, Int j, Int k_beg
                           static_cast<int>(smaller(kTerms, k_end - q)), acc, adder);
 }
 
+// Where the infinities and NaN of one row of A or column of B are.
+struct Specials {
+  static constexpr int kMost = 64;
+  Int at[kMost];
+  int count = 0;
+  bool many = false;  // more than kMost
+
+  template <class Format>
+  void find(const typename Format::Storage* line, Int step, Int begin, Int end) {
+    count = 0, many = false;
+    for (Int q = begin; q < end; ++q) {
+      typename Format::Storage pattern = line[q * step];
+      round_factors<Format>(&pattern, 1);
+      if (magnitude_of<Format>(pattern) < kInfinity<Format>) continue;
+      if (count == kMost) {
+        many = true;
+        return;
+      }
+      at[count++] = q;
+    }
+  }
+};
+
+// Of a factor, as the tensor core reads it.
+template <class Format>
+float read_factor(typename Format::Storage pattern) {
+  round_factors<Format>(&pattern, 1);
+  return value_of<Format>(pattern);
+}
+
+// Outputs beside infinities and NaN: no finite sum overflows here, so that nothing else enters: each product with such
+// a factor is infinite or NaN, and so is the output, in whatever order they are added.
+template <class Format, int kTerms, int kFractionBits>
+void special_outputs(const TensorCoreParams& p, Int batch, const Region& g, Int k_begin, Int k_end, float* acc,
+                     const Workspace& w) {
+  const Int rows = g.row_end - g.row_begin, cols = g.col_end - g.col_begin;
+  const Int a_step = p.a_strides.col, b_step = p.b_strides.row;
+  Specials found;
+  const auto output = [&](Int i, Int j, bool second) {
+    float& out = acc[i * kMaxCols + j];
+    if (found.many)
+      return scalar_output<Format, kTerms, kFractionBits>(p, batch, g.row_begin + i, g.col_begin + j, k_begin, k_end,
+                                                          out);
+    const auto* a = start_of<Format>(p.a, batch * p.a_strides.batch + (g.row_begin + i) * p.a_strides.row);
+    const auto* b = start_of<Format>(p.b, batch * p.b_strides.batch + (g.col_begin + j) * p.b_strides.col);
+    float sum = second ? out : 0.0f;
+    for (int s = 0; s < found.count; ++s)
+      sum = sum + read_factor<Format>(a[found.at[s] * a_step]) * read_factor<Format>(b[found.at[s] * b_step]);
+    out = canonical(sum);
+  };
+  for (Int i = 0; i < rows; ++i) {
+    if (!w.row_special[i]) continue;
+    found.template find<Format>(start_of<Format>(p.a, batch * p.a_strides.batch + (g.row_begin + i) * p.a_strides.row),
+                                a_step, k_begin, k_end);
+    for (Int j = 0; j < cols; ++j) output(i, j, false);
+  }
+  for (Int j = 0; j < cols; ++j) {
+    if (!w.col_special[j]) continue;
+    found.template find<Format>(start_of<Format>(p.b, batch * p.b_strides.batch + (g.col_begin + j) * p.b_strides.col),
+                                b_step, k_begin, k_end);
+    for (Int i = 0; i < rows; ++i) output(i, j, w.row_special[i]);
+  }
+}
+
 template <class Format, int kTerms, int kFractionBits>
 void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_begin, Int k_end, float* acc,
                 Workspace& w) {
@@ -197,11 +262,11 @@ void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_beg
         }
     }
   }
+  if (!scalar) return special_outputs<Format, kTerms, kFractionBits>(p, batch, g, k_begin, k_end, acc, w);
   for (Int i = 0; i < rows; ++i)
     for (Int j = 0; j < cols; ++j)
-      if (scalar || w.row_special[i] || w.col_special[j])
-        scalar_output<Format, kTerms, kFractionBits>(p, batch, g.row_begin + i, g.col_begin + j, k_begin, k_end,
-                                                     acc[i * kMaxCols + j]);
+      scalar_output<Format, kTerms, kFractionBits>(p, batch, g.row_begin + i, g.col_begin + j, k_begin, k_end,
+                                                   acc[i * kMaxCols + j]);
 }
 
 void accumulate_any(const TensorCoreParams& p, Int batch, const Region& g, Int k_begin, Int k_end, float* acc,

@@ -16,8 +16,8 @@ float chain(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::
   float acc = 0.0f;
   for (std::int64_t q = 0; q < p.k; q += adder.terms) {
     const int terms = static_cast<int>(p.k - q < adder.terms ? p.k - q : adder.terms);
-    acc = dot_add<Format>(a + q * p.a_strides.col, p.a_strides.col, b + q * p.b_strides.row, p.b_strides.row, terms, acc,
-                          adder);
+    acc = dot_add<Format>(a + q * p.a_strides.col, p.a_strides.col, b + q * p.b_strides.row, p.b_strides.row, terms,
+                          acc, adder);
   }
   return acc;
 }

@@ -22,14 +22,22 @@ struct TypeOf {
 };
 TypeOf type_of(UnitFactors t) {
   switch (t) {
-    case kBf16: return {7, -126, 0x1.fep127f, true};
-    case kFp16: return {10, -14, 65504.0f, true};
-    case kTf32: return {10, -126, 0x1.ffcp127f, true};
-    case kF32: return {23, -126, 0x1.fffffep127f, true};
-    case kE4m3: return {3, -6, 448.0f, false};
-    case kE5m2: return {2, -14, 57344.0f, true};
-    case kE4m3Fnuz: return {3, -7, 240.0f, false};
-    case kE5m2Fnuz: return {2, -15, 57344.0f, false};
+    case kBf16:
+      return {7, -126, 0x1.fep127f, true};
+    case kFp16:
+      return {10, -14, 65504.0f, true};
+    case kTf32:
+      return {10, -126, 0x1.ffcp127f, true};
+    case kF32:
+      return {23, -126, 0x1.fffffep127f, true};
+    case kE4m3:
+      return {3, -6, 448.0f, false};
+    case kE5m2:
+      return {2, -14, 57344.0f, true};
+    case kE4m3Fnuz:
+      return {3, -7, 240.0f, false};
+    case kE5m2Fnuz:
+      return {2, -15, 57344.0f, false};
   }
   return {};
 }
@@ -79,9 +87,12 @@ float nvidia(const MatrixUnit& unit, const float* a, const float* b, float acc, 
 }
 float nvidia_any(const MatrixUnit& u, const float* a, const float* b, float acc, Adder adder) {
   switch (u.a) {
-    case kBf16: return nvidia<Bf16Format>(u, a, b, acc, adder);
-    case kFp16: return nvidia<Fp16Format>(u, a, b, acc, adder);
-    case kTf32: return nvidia<Tf32Format>(u, a, b, acc, adder);
+    case kBf16:
+      return nvidia<Bf16Format>(u, a, b, acc, adder);
+    case kFp16:
+      return nvidia<Fp16Format>(u, a, b, acc, adder);
+    case kTf32:
+      return nvidia<Tf32Format>(u, a, b, acc, adder);
     case kE4m3:
       return u.b == kE4m3 ? nvidia<E4m3Format>(u, a, b, acc, adder)
                           : nvidia<E4m3Format, E5m2Format>(u, a, b, acc, adder);
@@ -321,7 +332,8 @@ constexpr const char* kMmasim = "mmasim 2.1.1";
 constexpr const char* kIntel = "Intel 64 and IA-32 Software Developer's Manual, volume 2";
 constexpr const char* kArm = "Arm Architecture Reference Manual, BFDotAdd without FEAT_EBF16";
 constexpr const char* kOracle = "The step oracle, section 6";
-constexpr const char* kTruncated = "aligned to the largest exponent, truncated, one rounding toward zero (arith/dot_add.h)";
+constexpr const char* kTruncated =
+    "aligned to the largest exponent, truncated, one rounding toward zero (arith/dot_add.h)";
 constexpr const char* kBits13 = "as dot_add, 13 bits after the point, results of 13 fraction bits";
 constexpr const char* kHalf = "as dot_add, float16 accumulator rounded to nearest even";
 
@@ -355,7 +367,8 @@ const std::vector<Row>& rows() {
       {{"amd-cdna2-bf16-1k", kBf16, kBf16, 4, "pairs of pairs, each operation rounded, subnormals flushed", "peer",
         kMmasim},
        flushed_pairs},
-      {{"amd-cdna2-f16", kFp16, kFp16, 4, "pairs of pairs, each operation rounded, subnormals flushed", "peer", kMmasim},
+      {{"amd-cdna2-f16", kFp16, kFp16, 4, "pairs of pairs, each operation rounded, subnormals flushed", "peer",
+        kMmasim},
        flushed_pairs},
       {{"amd-cdna3-bf16", kBf16, kBf16, 8, "aligned to 24 bits, then with the accumulator to 31, nearest even", "peer",
         kMmasim},
@@ -366,19 +379,23 @@ const std::vector<Row>& rows() {
       {{"amd-cdna3-xf32", kTf32, kTf32, 4, "aligned to 24 bits, then with the accumulator to 31, nearest even", "peer",
         kMmasim},
        cdna3},
-      {{"amd-cdna3-fp8", kE4m3Fnuz, kE4m3Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim}, cdna3},
+      {{"amd-cdna3-fp8", kE4m3Fnuz, kE4m3Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim},
+       cdna3},
       {{"amd-cdna3-fp8-bf8", kE4m3Fnuz, kE5m2Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim},
        cdna3},
       {{"amd-cdna3-bf8-fp8", kE5m2Fnuz, kE4m3Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim},
        cdna3},
-      {{"amd-cdna3-bf8", kE5m2Fnuz, kE5m2Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim}, cdna3},
+      {{"amd-cdna3-bf8", kE5m2Fnuz, kE5m2Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim},
+       cdna3},
       {{"amd-f32", kF32, kF32, 1, "one FMA chain", "peer", kMmasim}, chain_step},
-      {{"x86-vdpbf16ps", kBf16, kBf16, 2, "two FMAs, the odd position first, subnormals flushed", "vendor code", kIntel},
-       vdpbf16ps},
-      {{"x86-amx-bf16", kBf16, kBf16, 32, "even and odd chains of a tile, added, then the accumulator; flushed", "source",
+      {{"x86-vdpbf16ps", kBf16, kBf16, 2, "two FMAs, the odd position first, subnormals flushed", "vendor code",
         kIntel},
+       vdpbf16ps},
+      {{"x86-amx-bf16", kBf16, kBf16, 32, "even and odd chains of a tile, added, then the accumulator; flushed",
+        "source", kIntel},
        tdpbf16ps},
-      {{"arm-bfdot", kBf16, kBf16, 2, "two products added, then the accumulator, rounded to odd; flushed", "source", kArm},
+      {{"arm-bfdot", kBf16, kBf16, 2, "two products added, then the accumulator, rounded to odd; flushed", "source",
+        kArm},
        bfdot},
       {{"arm-bfmmla", kBf16, kBf16, 2, "as bfdot, twice an instruction", "source", kArm}, bfdot},
       {{"apple-f32", kF32, kF32, 1, "one FMA chain", "source", kOracle}, chain_step},
@@ -402,8 +419,9 @@ void check(const MatrixUnit& unit, const float* x, std::int64_t n, UnitFactors t
     const float magnitude = float_of(bits_of(x[i]) & 0x7fffffffu);
     const bool fits = p.nan || (p.infinite ? t.infinities : exact && magnitude <= t.most);
     if (!fits)
-      throw Error(ErrorKind::kBadInput, fmt::format("units: {} does not hold {}[{}] = {}; round it to the unit's type first",
-                                                    unit.name, which, i, x[i]));
+      throw Error(ErrorKind::kBadInput,
+                  fmt::format("units: {} does not hold {}[{}] = {}; round it to the unit's type first", unit.name,
+                              which, i, x[i]));
   }
 }
 
@@ -427,7 +445,9 @@ const MatrixUnit& unit_by_name(std::string_view name) {
   throw Error(ErrorKind::kBadInput, fmt::format("units: no unit is called '{}'; known are {}", name, known));
 }
 
-float step(const MatrixUnit& unit, const float* a, const float* b, float acc) { return row_of(unit).step(unit, a, b, acc); }
+float step(const MatrixUnit& unit, const float* a, const float* b, float acc) {
+  return row_of(unit).step(unit, a, b, acc);
+}
 
 void run(const MatrixUnit& unit, const UnitParams& p) {
   if (p.m < 0 || p.n < 0 || p.k < 0)
