@@ -10,6 +10,7 @@ import torch
 from step_oracle import cards, device, plan_facts
 
 PLANS = pathlib.Path(cards.__file__).parent / "data" / "plans"
+SCORE = pathlib.Path(__file__).parents[1] / "data" / "plan_recovery.json"
 
 
 def rows(card: str) -> list[dict]:
@@ -109,3 +110,13 @@ def test_flash_attention_keeps_230_of_256():
     threshold = int(torch.tensor((1 - 0.1) * 255, dtype=torch.float32).floor())
     assert threshold == 229 and (threshold + 1) / 256 == 230 / 256
     assert round(230 / 256 / 0.9, 4) == 0.9983
+
+def test_the_recovery_score_is_whole():
+    """scripts/check_plans --write: forty products of every form and type."""
+    score = json.loads(SCORE.read_text())["rows"]
+    assert len({r["form"] for r in score}) >= 27 and len(score) >= 80
+    assert {r["type"] for r in score} == {"float32", "bfloat16-8", "bfloat16-16", "float16-8"}
+    for row in score:
+        assert row["shapes"] == row["right"] == 40, row
+    strangers = [r for r in score if r["source"] == "none"]
+    assert len(strangers) == 8 and all(r["ties"] == 0 for r in strangers)
