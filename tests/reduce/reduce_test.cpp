@@ -94,14 +94,15 @@ TEST(ReduceVectors, SumMeanNorm2) {
   EXPECT_EQ(cases, 42);
 }
 
-TEST(ReduceVectors, Cumsum) {
+// cumsum_*, cumprod_*: "inner:rows x columns" along the rows, "outer:" along the columns.
+int scans(const std::string& prefix, bool product) {
   int cases = 0;
-  for (const auto& name : test::vector_names("cumsum_")) {
+  for (const auto& name : test::vector_names(prefix)) {
     const auto file = test::load_vectors(name);
     const std::string shape = file.meta.at("shape");
     char mode[8];
     long rows = 0, cols = 0;
-    ASSERT_EQ(std::sscanf(shape.c_str(), "%5[a-z]:%ldx%ld", mode, &rows, &cols), 3) << shape;
+    EXPECT_EQ(std::sscanf(shape.c_str(), "%5[a-z]:%ldx%ld", mode, &rows, &cols), 3) << shape;
     const bool inner = std::string(mode) == "inner";
     const auto& x = file.in("x");
     const auto& want = file.out("y", "sm_90");
@@ -109,14 +110,47 @@ TEST(ReduceVectors, Cumsum) {
       SCOPED_TRACE(name + (ref ? " ref" : " body"));
       std::vector<std::uint8_t> y(want.bytes.size());
       const reduce::ScanParams p{dtype_of(x),      dtype_of(x),    inner ? rows : 1, inner ? cols : rows,
-                                 inner ? 1 : cols, x.bytes.data(), y.data()};
-      ref ? reduce::ref::cumsum(p) : reduce::cumsum(p);
+                                 inner ? 1 : cols, x.bytes.data(), y.data(),         product};
+      ref ? reduce::ref::scan(p) : reduce::scan(p);
       EXPECT_SAME_BYTES(want.bytes.data(), y.data(), static_cast<std::int64_t>(y.size()));
     });
     ++cases;
   }
   std::printf("%d golden files\n", cases);
-  EXPECT_EQ(cases, 6);
+  return cases;
+}
+TEST(ReduceVectors, Cumsum) { EXPECT_EQ(scans("cumsum_", false), 6); }
+TEST(ReduceVectors, Cumprod) { EXPECT_EQ(scans("cumprod_", true), 6); }
+
+TEST(Reduce, ProductsEqualTheDefinition) {
+  std::mt19937 rng(8);
+  int cases = 0;
+  for (const DType type : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16, DType::kI32, DType::kBool})
+    for (const auto& [outer, n, inner] :
+         {std::array{1, 40, 3}, std::array{4, 33, 1}, std::array{2, 1100, 1}, std::array{3, 9, 5}}) {
+      const std::size_t count = static_cast<std::size_t>(outer * n * inner), size = size_of(type);
+      const bool floats = type != DType::kI32 && type != DType::kBool;
+      std::vector<std::uint8_t> x(count * size), want(count * (floats ? size : 8)), got(want.size());
+      for (std::size_t i = 0; i < count; ++i) {
+        const float f = 0.9f + static_cast<float>(rng() % 1000) * 2e-4f;
+        const double d = f;
+        const std::uint32_t u = type == DType::kF32 ? bits_of(f) : rng() % 3;
+        const auto half = static_cast<std::uint16_t>(type == DType::kBF16 ? bits_of(f) >> 16 : 0x3b80 + rng() % 0xff);
+        if (type == DType::kF64) std::memcpy(&x[8 * i], &d, 8);
+        if (size == 4) std::memcpy(&x[4 * i], &u, 4);
+        if (size == 2) std::memcpy(&x[2 * i], &half, 2);
+        if (size == 1) x[i] = rng() % 8 != 0;
+      }
+      reduce::ScanParams p{type, floats ? type : DType::kI64, outer, n, inner, x.data(), want.data(), true};
+      reduce::ref::scan(p);
+      p.y = got.data();
+      test::for_each_isa_and_threads([&] {
+        reduce::scan(p);
+        EXPECT_SAME_BYTES(want.data(), got.data(), static_cast<std::int64_t>(want.size())) << name_of(type);
+      });
+      ++cases;
+    }
+  std::printf("%d cases\n", cases);
 }
 
 struct Case {
@@ -193,8 +227,8 @@ TEST(Reduce, BodyEqualsDefinition) {
   std::mt19937 rng(7);
   int cases = 0;
   for (const Case& c : kCases)
-    for (Op op : {Op::kSum, Op::kMean, Op::kProd, Op::kMax, Op::kMin, Op::kNorm0, Op::kNorm1, Op::kNorm2, Op::kNormInf,
-                  Op::kNormNegInf, Op::kPowerSum2, Op::kVarMean, Op::kStd}) {
+    for (Op op : {Op::kSum, Op::kMean, Op::kNanSum, Op::kProd, Op::kMax, Op::kMin, Op::kNorm0, Op::kNorm1, Op::kNorm2,
+                  Op::kNormInf, Op::kNormNegInf, Op::kPowerSum2, Op::kVarMean, Op::kStd}) {
       const bool big = c.rows * c.cols > 100000;
       if (big && op != Op::kSum && op != Op::kNorm2 && op != Op::kVarMean) continue;
       SCOPED_TRACE(std::string(c.mode) + " " + std::to_string(c.rows) + "x" + std::to_string(c.cols) + " op " +

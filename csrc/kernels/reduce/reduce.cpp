@@ -142,20 +142,21 @@ void run(const Params& p) {
                [&](std::int64_t b, std::int64_t e) { body.finish(p, g, b, e, staging.get()); });
 }
 
-void cumsum(const ScanParams& p) {
+void scan(const ScanParams& p) {
+  const char* name = p.product ? "cumprod" : "cumsum";
   if (p.outer < 0 || p.n < 0 || p.inner < 0)
     throw Error(ErrorKind::kBadInput,
-                fmt::format("cumsum: sizes {} x {} x {}; none may be negative", p.outer, p.n, p.inner));
+                fmt::format("{}: sizes {} x {} x {}; none may be negative", name, p.outer, p.n, p.inner));
   const bool floats = p.in == DType::kF32 || p.in == DType::kF64 || p.in == DType::kBF16 || p.in == DType::kF16;
   if (floats ? p.out != p.in : p.out != DType::kI64)
     throw Error(ErrorKind::kUnsupported,
-                fmt::format("cumsum of {} to {} is not modelled", name_of(p.in), name_of(p.out)));
+                fmt::format("{} of {} to {} is not modelled", name, name_of(p.in), name_of(p.out)));
   if (p.outer * p.n * p.inner == 0) return;
   if (floats && p.outer * p.inner == 1 && p.n > 1)
     throw Error(ErrorKind::kUnsupported,
-                fmt::format("cumsum over a whole {} tensor of {} elements: CUDA runs CUB's look-back "
-                            "scan, whose order of additions is not defined; add a dimension of size 2 or more",
-                            name_of(p.in), p.n));
+                fmt::format("{} over a whole {} tensor of {} elements: CUDA runs CUB's look-back "
+                            "scan, whose order of operations is not defined; add a dimension of size 2 or more",
+                            name, name_of(p.in), p.n));
   parallel_for(p.outer, 1, [&](std::int64_t b, std::int64_t e) { SO_BODY(reduce_body).scan(p, b, e); });
 }
 

@@ -30,6 +30,7 @@ namespace step_oracle::reduce {
 enum class Op : std::uint8_t {
   kSum,
   kMean,
+  kNanSum,  // NaN counts as 0
   kProd,
   kMax,
   kMin,  // NaN wins; of equal values (+0, -0) the order decides
@@ -93,21 +94,22 @@ Plan plan(const Params& params);
 
 void run(const Params& params);
 
-// Running sums. x and y contiguous as (outer, n, inner); float types accumulate in their own type (16-bit types round
-// at every addition), integers and bool in int64. `whole`: the scanned dimension holds the whole tensor: CUDA then uses
-// CUB's look-back scan, whose float order is not stated; float types are refused there.
+// Running sums, or products. x and y contiguous as (outer, n, inner); float types accumulate in their own type (16-bit
+// types round at every addition), integers and bool in int64. `whole`: the scanned dimension holds the whole tensor:
+// CUDA then uses CUB's look-back scan, whose float order is not stated; float types are refused there.
 struct ScanParams {
   DType in, out;  // equal for floats; out is int64 for the rest
   std::int64_t outer, n, inner;
   const void* x;
   void* y;
+  bool product = false;
 };
-void cumsum(const ScanParams& params);
+void scan(const ScanParams& params);
 
 namespace ref {
 // The definition: the kernel thread by thread.
 void run(const Params& params);
-void cumsum(const ScanParams& params);
+void scan(const ScanParams& params);
 }  // namespace ref
 
 }  // namespace step_oracle::reduce

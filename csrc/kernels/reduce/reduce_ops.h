@@ -43,6 +43,10 @@ struct Mean : Plus<A> {
   static A result(A a, const Context& c) { return a * static_cast<A>(c.factor); }
 };
 template <class A>
+struct NanSum : Plus<A> {
+  static A step(A a, A x) { return a + chosen(x != x, A(0), x); }
+};
+template <class A>
 struct Product : Plus<A> {
   static A start() { return A(1); }
   static A step(A a, A x) { return a * x; }
@@ -129,6 +133,9 @@ inline bool with_op(const reduce::Params& p, Fn& fn) {
       return true;
     case Op::kMean:
       fn.template call<E, Mean<A>>();
+      return true;
+    case Op::kNanSum:
+      fn.template call<E, NanSum<A>>();
       return true;
     case Op::kProd:
       fn.template call<E, Product<A>>();

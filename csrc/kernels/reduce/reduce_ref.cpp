@@ -213,21 +213,22 @@ struct Store {
   }
 };
 
-template <class T>
+template <class T, class Op>
 void scan_block(const ScanParams& p) {
   const int log = scan_log_threads(p.outer, p.n), threads = 1 << log;
   for (std::int64_t row = 0; row < p.outer; ++row) {
     std::vector<T> buffer(static_cast<std::size_t>(2 * threads));
-    T total{};
+    T total = Op::template start<T>();
     for (std::int64_t block = 0; block < p.n; block += 2 * threads) {
       for (int t = 0; t < 2 * threads; ++t)
-        buffer[static_cast<std::size_t>(t)] = block + t < p.n ? static_cast<const T*>(p.x)[row * p.n + block + t] : T{};
-      buffer[0] = scan_add(buffer[0], total);
+        buffer[static_cast<std::size_t>(t)] =
+            block + t < p.n ? static_cast<const T*>(p.x)[row * p.n + block + t] : Op::template start<T>();
+      buffer[0] = Op::of(buffer[0], total);
       for (int m = 0; m <= log; ++m)
         for (int t = 0; t < threads; ++t) {
           const int s = 1 << m, a = (t >> m << (m + 1)) | s, ti = a + t % s, si = a - 1;
           buffer[static_cast<std::size_t>(ti)] =
-              scan_add(buffer[static_cast<std::size_t>(ti)], buffer[static_cast<std::size_t>(si)]);
+              Op::of(buffer[static_cast<std::size_t>(ti)], buffer[static_cast<std::size_t>(si)]);
         }
       for (int t = 0; t < 2 * threads && block + t < p.n; ++t)
         static_cast<T*>(p.y)[row * p.n + block + t] = scan_result(buffer[static_cast<std::size_t>(t)]);
@@ -236,14 +237,14 @@ void scan_block(const ScanParams& p) {
   }
 }
 
-template <class T>
+template <class T, class Op>
 void scan_serial(const ScanParams& p) {
   for (std::int64_t row = 0; row < p.outer; ++row)
     for (std::int64_t column = 0; column < p.inner; ++column) {
-      T acc{};
+      T acc = Op::template start<T>();
       for (std::int64_t i = 0; i < p.n; ++i) {
         const std::int64_t at = (row * p.n + i) * p.inner + column;
-        acc = scan_add(acc, static_cast<const T*>(p.x)[at]);
+        acc = Op::of(acc, static_cast<const T*>(p.x)[at]);
         static_cast<T*>(p.y)[at] = scan_result(acc);
       }
     }
@@ -262,15 +263,22 @@ void run(const Params& p) {
   reduce_ops::with_type(p, p.out, store);
 }
 
-void cumsum(const ScanParams& p) {
+void scan(const ScanParams& p) {
+  const auto with = [&](auto zero) {
+    using T = decltype(zero);
+    if (p.product)
+      p.inner == 1 ? scan_block<T, ScanProduct>(p) : scan_serial<T, ScanProduct>(p);
+    else
+      p.inner == 1 ? scan_block<T, ScanSum>(p) : scan_serial<T, ScanSum>(p);
+  };
   if (p.in == DType::kF32)
-    p.inner == 1 ? scan_block<float>(p) : scan_serial<float>(p);
+    with(float{});
   else if (p.in == DType::kF64)
-    p.inner == 1 ? scan_block<double>(p) : scan_serial<double>(p);
+    with(double{});
   else if (p.in == DType::kBF16)
-    p.inner == 1 ? scan_block<Bf16>(p) : scan_serial<Bf16>(p);
+    with(Bf16{});
   else if (p.in == DType::kF16)
-    p.inner == 1 ? scan_block<F16>(p) : scan_serial<F16>(p);
+    with(F16{});
   else
     scan_rows(p, 0, p.outer);
 }

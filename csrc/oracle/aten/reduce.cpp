@@ -8,9 +8,11 @@
 #include <ATen/ops/all_meta.h>
 #include <ATen/ops/amax_meta.h>
 #include <ATen/ops/amin_meta.h>
+#include <ATen/ops/aminmax_meta.h>
 #include <ATen/ops/any_meta.h>
 #include <ATen/ops/argmax_meta.h>
 #include <ATen/ops/argmin_meta.h>
+#include <ATen/ops/cumprod_meta.h>
 #include <ATen/ops/cumsum_meta.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm_meta.h>
@@ -18,6 +20,7 @@
 #include <ATen/ops/mean_meta.h>
 #include <ATen/ops/min_meta.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/norm_native.h>
 #include <ATen/ops/prod_meta.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/sum_meta.h>
@@ -94,6 +97,24 @@ at::Tensor& sum_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool ke
   reduce_into(self, result, dim, keepdim, input_type(self, result.scalar_type()), Op::kSum, "sum", 0.0);
   op.finish();
   return out;
+}
+
+at::Tensor& nansum_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
+                       std::optional<at::ScalarType> dtype, at::Tensor& out) {
+  if (at::isIntegralType(self.scalar_type(), true)) return at::sum_out(out, self, dim, keepdim, dtype);
+  TORCH_CHECK(!dtype || *dtype == out.scalar_type(), "Expected out tensor to have dtype ", dtype.value_or(at::kFloat),
+              ", but got ", out.scalar_type(), " instead");
+  at::DimVector dims(dim.value_or(at::IntArrayRef{}));
+  at::maybe_wrap_dims(dims, self.dim());
+  at::native::resize_output(out, at::meta::get_reduction_shape(self, dims, keepdim));
+  reduce_into(self, out, dim, keepdim, input_type(self, out.scalar_type()), Op::kNanSum, "nansum", 0.0);
+  return out;
+}
+at::Tensor nansum_new(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
+                      std::optional<at::ScalarType> dtype) {
+  const at::ScalarType type = at::native::get_dtype_from_self(self, dtype, true);
+  at::Tensor out = at::empty({0}, self.options().dtype(type));
+  return nansum_out(self, dim, keepdim, dtype, out);
 }
 
 at::Tensor& mean_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
@@ -361,23 +382,72 @@ std::tuple<at::Tensor, at::Tensor> var_mean_new(const at::Tensor& self, at::Opti
 at::Tensor count_nonzero_dims(const at::Tensor& self, at::IntArrayRef dim) { return at::sum(at::ne(self, 0), dim); }
 
 // ---- running sums ----
+void scan_into(const at::Tensor& self, const at::Tensor& result, int64_t dim, bool product, std::string_view name) {
+  if (self.numel() <= 1) {
+    if (self.numel() == 1) result.copy_(self.view(result.sizes()));
+    return;
+  }
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  const bool whole = at::isIntegralType(self.scalar_type(), true) && result.scalar_type() == at::kLong;
+  const at::Tensor x = (whole ? self : self.to(result.scalar_type())).contiguous();
+  const at::Tensor y = result.contiguous();
+  reduce::ScanParams p{dtype_of(x, name),  dtype_of(y, name),    1,      x.size(dim), 1,
+                       x.const_data_ptr(), y.mutable_data_ptr(), product};
+  for (int64_t d = 0; d < x.dim(); ++d) (d < dim ? p.outer : p.inner) *= d == dim ? 1 : x.size(d);
+  reduce::scan(p);
+  if (!y.is_same(result)) result.copy_(y);
+}
 at::Tensor& cumsum_out(const at::Tensor& self, int64_t dim, std::optional<at::ScalarType> dtype, at::Tensor& out) {
   Structured<at::meta::structured_cumsum> op(out);
   op.meta(self, dim, dtype);
-  const at::Tensor& result = op.output(0);
-  if (self.numel() <= 1) {
-    if (self.numel() == 1) result.copy_(self.view(result.sizes()));
-  } else {
-    dim = at::maybe_wrap_dim(dim, self.dim());
-    const bool whole = at::isIntegralType(self.scalar_type(), true) && result.scalar_type() == at::kLong;
-    const at::Tensor x = (whole ? self : self.to(result.scalar_type())).contiguous();
-    const at::Tensor y = result.contiguous();
-    reduce::ScanParams p{dtype_of(x, "cumsum"), dtype_of(y, "cumsum"), 1, x.size(dim), 1,
-                         x.const_data_ptr(),    y.mutable_data_ptr()};
-    for (int64_t d = 0; d < x.dim(); ++d) (d < dim ? p.outer : p.inner) *= d == dim ? 1 : x.size(d);
-    reduce::cumsum(p);
-    if (!y.is_same(result)) result.copy_(y);
+  scan_into(self, op.output(0), dim, false, "cumsum");
+  op.finish();
+  return out;
+}
+at::Tensor& cumprod_out(const at::Tensor& self, int64_t dim, std::optional<at::ScalarType> dtype, at::Tensor& out) {
+  Structured<at::meta::structured_cumprod> op(out);
+  op.meta(self, dim, dtype);
+  scan_into(self, op.output(0), dim, true, "cumprod");
+  op.finish();
+  return out;
+}
+
+// ---- both extremes, each as its own reduction: CUDA folds the pair with the same two selections ----
+std::tuple<at::Tensor&, at::Tensor&> aminmax_out(const at::Tensor& self, std::optional<int64_t> dim, bool keepdim,
+                                                 at::Tensor& least, at::Tensor& most) {
+  Structured<at::meta::structured_aminmax, 2> op(least, most);
+  op.meta(self, dim, keepdim);
+  const at::Tensor input = dim ? self : self.contiguous();  // [src ReduceMinMax...Kernel.cu aminmax_allreduce]
+  for (const bool max : {false, true}) {
+    const at::Tensor& result = op.output(max);
+    const auto iter =
+        dim && self.dim() > 0
+            ? at::meta::make_reduction(input, result, at::IntArrayRef(at::maybe_wrap_dim(*dim, self.dim())), keepdim,
+                                       self.scalar_type())
+            : at::meta::make_reduction(input, result, at::IntArrayRef{}, keepdim, self.scalar_type());
+    if (iter.numel() != 0) run(iter, max ? Op::kMax : Op::kMin, "aminmax");
   }
+  op.finish();
+  return {least, most};
+}
+
+// The older name of linalg_vector_norm; its host code is ATen's.
+at::OptionalScalarRef order_of(const std::optional<at::Scalar>& p) {
+  return p ? at::OptionalScalarRef(&*p) : at::OptionalScalarRef();
+}
+at::Tensor& norm_out(const at::Tensor& self, const std::optional<at::Scalar>& p, at::IntArrayRef dim, bool keepdim,
+                     at::Tensor& out) {
+  Structured<at::native::structured_norm_out> op(out);
+  op.meta(self, order_of(p), dim, keepdim);
+  op.impl(self, order_of(p), dim, keepdim, op.output(0));
+  op.finish();
+  return out;
+}
+at::Tensor& norm_dtype_out(const at::Tensor& self, const std::optional<at::Scalar>& p, at::IntArrayRef dim,
+                           bool keepdim, at::ScalarType dtype, at::Tensor& out) {
+  Structured<at::native::structured_norm_dtype_out> op(out);
+  op.meta(self, order_of(p), dim, keepdim, dtype);
+  op.impl(self, order_of(p), dim, keepdim, dtype, op.output(0));
   op.finish();
   return out;
 }
