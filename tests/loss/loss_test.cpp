@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstring>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "csrc/kernels/core/bits.h"
@@ -142,6 +144,114 @@ TEST(Loss, ThreadsAndBadTargets) {
   const loss::NllParams p{DType::kF32, DType::kI64, Reduction::kMean, false,   1,    2,    2,
                           1,           x,           &target,          nullptr, -100, &out, &weight};
   EXPECT_THROW(loss::nll_forward(p), Error);
+}
+
+// A mutant of the block's sum: threads in order instead of the tree.
+float serial(const test::VectorFile& file, std::int64_t classes, std::int64_t places) {
+  const float* x = file.in("x").as<float>();
+  const float* weight = file.in("weight").as<float>();
+  const std::int64_t* target = file.in("target").as<std::int64_t>();
+  float sum = 0.0f, total = 0.0f;
+  for (std::int64_t i = 0; i < places; ++i) {
+    if (target[i] < 0) continue;
+    EXPECT_LT(target[i], classes);
+    sum = fma(-x[target[i] * places + i], weight[target[i]], sum);
+    total = total + weight[target[i]];
+  }
+  return sum / total;
+}
+
+TEST(LossVectors, Nll2d) {
+  int cases = 0, killed = 0;
+  for (const auto& name : test::vector_names("nll2d_")) {
+    const auto file = test::load_vectors(name);
+    long batch = 0, classes = 0, places = 0;
+    ASSERT_EQ(std::sscanf(file.meta.at("shape").get<std::string>().c_str(), "%ldx%ldx%ld", &batch, &classes, &places),
+              3);
+    const std::int64_t* target = file.in("target").as<std::int64_t>();
+    both([&](bool ref) {
+      SCOPED_TRACE(name + (ref ? " ref" : " body"));
+      if (name.find("_bwd_") != std::string::npos) {
+        const auto& want = file.out("grad_x", "sm_90");
+        std::vector<std::uint8_t> got(want.bytes.size(), 1);
+        const loss::Nll2dBackwardParams p{dtype_of(want), Reduction::kMean,
+                                          batch,          classes,
+                                          places,         file.in("grad").bytes.data(),
+                                          target,         file.in("weight").bytes.data(),
+                                          -100,           file.in("total_weight").bytes.data(),
+                                          got.data()};
+        ref ? loss::ref::nll2d_backward(p) : loss::nll2d_backward(p);
+        EXPECT_SAME_BYTES(want.bytes.data(), got.data(), static_cast<std::int64_t>(got.size()));
+        return;
+      }
+      const auto &want = file.out("loss", "sm_90"), &total = file.out("total_weight", "sm_90");
+      std::vector<std::uint8_t> got(want.bytes.size()), weight(want.bytes.size());
+      const loss::Nll2dParams p{dtype_of(want), Reduction::kMean,
+                                batch,          classes,
+                                places,         file.in("x").bytes.data(),
+                                target,         file.in("weight").bytes.data(),
+                                -100,           got.data(),
+                                weight.data()};
+      ref ? loss::ref::nll2d_forward(p) : loss::nll2d_forward(p);
+      EXPECT_SAME_BYTES(want.bytes.data(), got.data(), static_cast<std::int64_t>(got.size()));
+      EXPECT_SAME_BYTES(total.bytes.data(), weight.data(), static_cast<std::int64_t>(weight.size()));
+    });
+    if (name.find("nll2d_f32.1x") == 0)
+      killed += bits_of(serial(file, classes, places)) != file.out("loss", "sm_90").as<std::uint32_t>()[0];
+    ++cases;
+  }
+  EXPECT_EQ(cases, 6);
+  EXPECT_EQ(killed, 1);
+  std::printf("%d golden files; mutation score: %d of 1\n", cases, killed);
+}
+
+TEST(Loss, Nll2dBodyEqualsDefinition) {
+  std::mt19937 rng(12);
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  int cases = 0;
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16})
+    for (const auto& [batch, classes, places] :
+         {std::tuple{1, 3, 1}, std::tuple{2, 5, 1025}, std::tuple{3, 2, 37}, std::tuple{1, 2, 263000}})
+      for (const Reduction reduction : {Reduction::kNone, Reduction::kMean, Reduction::kSum}) {
+        const auto n = static_cast<std::size_t>(batch * classes * places);
+        const std::size_t size = size_of(type);
+        const auto fill = [&](std::size_t count) {
+          std::vector<std::uint8_t> out(count * size);
+          for (std::size_t i = 0; i < count; ++i) {
+            const std::uint32_t u = bits_of(normal(rng));
+            const auto half = static_cast<std::uint16_t>(type == DType::kBF16 ? u >> 16 : 0x3000 + u % 0x1800);
+            size == 4 ? std::memcpy(&out[4 * i], &u, 4) : std::memcpy(&out[2 * i], &half, 2);
+          }
+          return out;
+        };
+        const auto x = fill(n), weight = fill(static_cast<std::size_t>(classes)),
+                   grad = fill(static_cast<std::size_t>(batch * places)), total = fill(1);
+        std::vector<std::int64_t> target(static_cast<std::size_t>(batch * places));
+        for (auto& t : target) t = rng() % 9 == 0 ? -100 : static_cast<std::int64_t>(rng()) % classes;
+        const void* weights = cases % 2 ? weight.data() : nullptr;
+        std::vector<std::uint8_t> want(static_cast<std::size_t>(batch * places) * size), got(want.size()), w(size),
+            v(size), dx(n * size), dy(n * size);
+        loss::Nll2dParams p{type,          reduction, batch, classes,     places,  x.data(),
+                            target.data(), weights,   -100,  want.data(), w.data()};
+        loss::ref::nll2d_forward(p);
+        loss::Nll2dBackwardParams b{type,          reduction, batch, classes,      places,   grad.data(),
+                                    target.data(), weights,   -100,  total.data(), dx.data()};
+        loss::ref::nll2d_backward(b);
+        p.loss = got.data();
+        p.total_weight = v.data();
+        b.grad_x = dy.data();
+        test::for_each_isa_and_threads([&] {
+          loss::nll2d_forward(p);
+          EXPECT_SAME_BYTES(want.data(), got.data(), static_cast<std::int64_t>(got.size()));
+          EXPECT_SAME_BYTES(w.data(), v.data(), static_cast<std::int64_t>(size));
+          loss::nll2d_backward(b);
+          EXPECT_SAME_BYTES(dx.data(), dy.data(), static_cast<std::int64_t>(dy.size()));
+        });
+        ++cases;
+      }
+  std::printf("%d cases\n", cases);
+  EXPECT_EQ(loss::nll2d_blocks(2, 512 * 512), 4);
+  EXPECT_EQ(loss::nll2d_blocks(2, 1000), 2);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
@@ -60,6 +61,34 @@ void nll_backward(const NllBackwardParams& p) {
   if (p.rows == 0) return;
   parallel_for(p.rows, std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, p.classes)),
                [&](std::int64_t b, std::int64_t e) { SO_BODY(loss_body).nll_backward(p, b, e); });
+}
+
+std::int64_t nll2d_blocks(std::int64_t batch, std::int64_t places) {
+  return batch * std::max<std::int64_t>(1, (places + 1023) / 1024 / 128);  // [src NLLLoss2d.cu blocks_per_sample]
+}
+
+void nll2d_forward(const Nll2dParams& p) {
+  const std::int64_t n = p.batch * p.places;
+  validate(p.type, DType::kI64, n, p.classes, p.target, p.ignore_index);
+  const auto& body = SO_BODY(loss_body);
+  if (p.reduction == Reduction::kNone) {
+    parallel_for(n, 8192, [&](std::int64_t b, std::int64_t e) { body.nll2d_each(p, b, e); });
+    return;
+  }
+  const std::int64_t blocks = nll2d_blocks(p.batch, p.places), of_sample = blocks / std::max<std::int64_t>(1, p.batch);
+  std::vector<float> sums(static_cast<std::size_t>(blocks)), weights(sums.size());
+  parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b)
+      body.nll2d_block(p, b / of_sample, b % of_sample, of_sample, &sums[static_cast<std::size_t>(b)],
+                       &weights[static_cast<std::size_t>(b)]);
+  });
+  parallel_for(1, 1, [&](std::int64_t, std::int64_t) { body.nll2d_fold(p, sums.data(), weights.data(), blocks); });
+}
+
+void nll2d_backward(const Nll2dBackwardParams& p) {
+  validate(p.type, DType::kI64, p.batch * p.places, p.classes, p.target, p.ignore_index);
+  if (p.batch * p.places == 0) return;
+  parallel_for(p.batch, 1, [&](std::int64_t b, std::int64_t e) { SO_BODY(loss_body).nll2d_backward(p, b, e); });
 }
 
 }  // namespace step_oracle::loss

@@ -6,6 +6,8 @@
 SO_ISA_BEGIN
 namespace {
 
+using loss::Nll2dBackwardParams;
+using loss::Nll2dParams;
 using loss::NllBackwardParams;
 using loss::NllParams;
 using loss::Reduction;
@@ -80,6 +82,71 @@ void backward(const NllBackwardParams& p, std::int64_t begin, std::int64_t end) 
   }
 }
 
+// ---- places
+template <class T>
+void each_place(const Nll2dParams& p, std::int64_t begin, std::int64_t end) {
+  const T* x = static_cast<const T*>(p.x);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int64_t t = p.target[i], sample = i / p.places;
+    if (t == p.ignore_index)
+      put<T>(p.loss, i, 0.0f);
+    else
+      put<T>(p.loss, i,
+             -widen(x[(sample * p.classes + t) * p.places + i % p.places]) * loss_ops::weight_of<T>(p.weight, t));
+  }
+}
+
+template <class T>
+void block_of_places(const Nll2dParams& p, std::int64_t sample, std::int64_t block, std::int64_t blocks, float* sum,
+                     float* weight) {
+  constexpr int kThreads = 1024;  // [src KernelUtils.h CUDA_NUM_THREADS]
+  float sums[kThreads] = {}, weights[kThreads] = {};
+  const T* x = static_cast<const T*>(p.x) + sample * p.classes * p.places;
+  const std::int64_t* target = p.target + sample * p.places;
+  for (std::int64_t first = block * kThreads; first < p.places; first += blocks * kThreads)
+    for (std::int64_t i = first; i < first + kThreads && i < p.places; ++i) {
+      if (target[i] == p.ignore_index) continue;
+      const float w = loss_ops::weight_of<T>(p.weight, target[i]);
+      sums[i - first] = loss_ops::minus_product<T>(sums[i - first], widen(x[target[i] * p.places + i]), w);
+      weights[i - first] = weights[i - first] + w;
+    }
+  const auto add = [](float a, float b) { return a + b; };
+  *weight = fold_block(weights, kThreads, 0.0f, add);
+  *sum = fold_block(sums, kThreads, 0.0f, add);
+}
+
+template <class T>
+void fold_places(const Nll2dParams& p, const float* sums, const float* weights, std::int64_t blocks) {
+  float sum = 0.0f, weight = 0.0f;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    weight = loss_ops::rounded<T>(weight + loss_ops::rounded<T>(weights[b]));
+    sum = loss_ops::rounded<T>(sum + loss_ops::rounded<T>(sums[b]));
+  }
+  put<T>(p.total_weight, 0, weight);
+  put<T>(p.loss, 0, p.reduction == Reduction::kMean ? sum / weight : sum);
+}
+
+template <class T>
+void places_backward(const Nll2dBackwardParams& p, std::int64_t begin, std::int64_t end) {
+  const T* grad = static_cast<const T*>(p.grad);
+  float common = widen(grad[0]);
+  if (p.reduction == Reduction::kMean)
+    common = loss_ops::rounded<T>(common / widen(static_cast<const T*>(p.total_weight)[0]));
+  for (std::int64_t sample = begin; sample < end; ++sample) {
+    T* out = static_cast<T*>(p.grad_x) + sample * p.classes * p.places;
+    for (std::int64_t i = 0; i < p.classes * p.places; ++i) out[i] = T{};
+    for (std::int64_t i = 0; i < p.places; ++i) {
+      const std::int64_t t = p.target[sample * p.places + i];
+      if (t == p.ignore_index) continue;
+      const float w = loss_ops::weight_of<T>(p.weight, t);
+      if (p.reduction == Reduction::kNone)
+        put<T>(out, t * p.places + i, -w * widen(grad[sample * p.places + i]));
+      else
+        put<T>(out, t * p.places + i, p.weight ? w * -common : -common);
+    }
+  }
+}
+
 void nll_each(const NllParams& p, std::int64_t begin, std::int64_t end) {
   if (p.type == DType::kF32)
     each<float>(p, begin, end);
@@ -105,8 +172,43 @@ void nll_backward(const NllBackwardParams& p, std::int64_t begin, std::int64_t e
     backward<F16>(p, begin, end);
 }
 
+void nll2d_each(const Nll2dParams& p, std::int64_t begin, std::int64_t end) {
+  if (p.type == DType::kF32)
+    each_place<float>(p, begin, end);
+  else if (p.type == DType::kBF16)
+    each_place<Bf16>(p, begin, end);
+  else
+    each_place<F16>(p, begin, end);
+}
+void nll2d_block(const Nll2dParams& p, std::int64_t sample, std::int64_t block, std::int64_t blocks, float* sum,
+                 float* weight) {
+  if (p.type == DType::kF32)
+    block_of_places<float>(p, sample, block, blocks, sum, weight);
+  else if (p.type == DType::kBF16)
+    block_of_places<Bf16>(p, sample, block, blocks, sum, weight);
+  else
+    block_of_places<F16>(p, sample, block, blocks, sum, weight);
+}
+void nll2d_fold(const Nll2dParams& p, const float* sums, const float* weights, std::int64_t blocks) {
+  if (p.type == DType::kF32)
+    fold_places<float>(p, sums, weights, blocks);
+  else if (p.type == DType::kBF16)
+    fold_places<Bf16>(p, sums, weights, blocks);
+  else
+    fold_places<F16>(p, sums, weights, blocks);
+}
+void nll2d_backward(const Nll2dBackwardParams& p, std::int64_t begin, std::int64_t end) {
+  if (p.type == DType::kF32)
+    places_backward<float>(p, begin, end);
+  else if (p.type == DType::kBF16)
+    places_backward<Bf16>(p, begin, end);
+  else
+    places_backward<F16>(p, begin, end);
+}
+
 }  // namespace
 
 extern const LossBody loss_body;
-const LossBody loss_body = {&nll_each, &nll_reduced, &nll_backward};
+const LossBody loss_body = {&nll_each,    &nll_reduced, &nll_backward,  &nll2d_each,
+                            &nll2d_block, &nll2d_fold,  &nll2d_backward};
 SO_ISA_END

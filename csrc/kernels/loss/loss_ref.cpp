@@ -71,6 +71,65 @@ void backward(const NllBackwardParams& p) {
   }
 }
 
+// NLLLoss2d.cu: blocks of 1024 threads, block after block.
+template <class T>
+void forward_2d(const Nll2dParams& p) {
+  const auto x = [&](std::int64_t sample, std::int64_t t, std::int64_t i) {
+    return widen(static_cast<const T*>(p.x)[(sample * p.classes + t) * p.places + i]);
+  };
+  if (p.reduction == Reduction::kNone) {
+    for (std::int64_t k = 0; k < p.batch * p.places; ++k) {
+      const std::int64_t t = p.target[k];
+      const float v = t == p.ignore_index ? 0.0f : -x(k / p.places, t, k % p.places) * weight_of<T>(p.weight, t);
+      static_cast<T*>(p.loss)[k] = narrow<T>(canonical(v));
+    }
+    return;
+  }
+  const std::int64_t blocks = nll2d_blocks(p.batch, p.places), of_sample = blocks / p.batch, step = 1024 * of_sample;
+  float loss = 0.0f, total = 0.0f;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::int64_t sample = block / of_sample;
+    float sums[1024], weights[1024];
+    for (std::int64_t thread = 0; thread < 1024; ++thread) {
+      sums[thread] = weights[thread] = 0.0f;
+      for (std::int64_t i = block % of_sample * 1024 + thread; i < p.places; i += step) {
+        const std::int64_t t = p.target[sample * p.places + i];
+        if (t == p.ignore_index) continue;
+        const float w = weight_of<T>(p.weight, t);
+        sums[thread] = loss_ops::minus_product<T>(sums[thread], x(sample, t, i), w);
+        weights[thread] = weights[thread] + w;
+      }
+    }
+    for (float* v : {weights, sums}) {  // BlockReduceSum
+      for (int offset = 16; offset > 0; offset /= 2)
+        for (int warp = 0; warp < 32; ++warp)
+          for (int lane = 0; lane < offset; ++lane)
+            v[warp * 32 + lane] = v[warp * 32 + lane] + v[warp * 32 + lane + offset];
+      for (int offset = 16; offset > 0; offset /= 2)
+        for (int warp = 0; warp < offset; ++warp) v[warp * 32] = v[warp * 32] + v[(warp + offset) * 32];
+    }
+    total = rounded<T>(total + rounded<T>(weights[0]));
+    loss = rounded<T>(loss + rounded<T>(sums[0]));
+  }
+  *static_cast<T*>(p.total_weight) = narrow<T>(canonical(total));
+  *static_cast<T*>(p.loss) = narrow<T>(canonical(p.reduction == Reduction::kMean ? loss / total : loss));
+}
+
+template <class T>
+void backward_2d(const Nll2dBackwardParams& p) {
+  T* out = static_cast<T*>(p.grad_x);
+  for (std::int64_t i = 0; i < p.batch * p.classes * p.places; ++i) out[i] = T{};
+  for (std::int64_t k = 0; k < p.batch * p.places; ++k) {
+    const std::int64_t t = p.target[k], sample = k / p.places;
+    if (t == p.ignore_index) continue;
+    const float w = weight_of<T>(p.weight, t);
+    float g = widen(static_cast<const T*>(p.grad)[p.reduction == Reduction::kNone ? k : 0]);
+    if (p.reduction == Reduction::kMean) g = rounded<T>(g / widen(*static_cast<const T*>(p.total_weight)));
+    const float value = p.reduction == Reduction::kNone ? -w * g : p.weight ? w * -g : -g;
+    out[(sample * p.classes + t) * p.places + k % p.places] = narrow<T>(canonical(value));
+  }
+}
+
 }  // namespace
 
 void nll_forward(const NllParams& p) {
@@ -78,6 +137,13 @@ void nll_forward(const NllParams& p) {
 }
 void nll_backward(const NllBackwardParams& p) {
   p.type == DType::kF32 ? backward<float>(p) : p.type == DType::kBF16 ? backward<Bf16>(p) : backward<F16>(p);
+}
+
+void nll2d_forward(const Nll2dParams& p) {
+  p.type == DType::kF32 ? forward_2d<float>(p) : p.type == DType::kBF16 ? forward_2d<Bf16>(p) : forward_2d<F16>(p);
+}
+void nll2d_backward(const Nll2dBackwardParams& p) {
+  p.type == DType::kF32 ? backward_2d<float>(p) : p.type == DType::kBF16 ? backward_2d<Bf16>(p) : backward_2d<F16>(p);
 }
 
 }  // namespace step_oracle::loss::ref
