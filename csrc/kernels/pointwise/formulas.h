@@ -137,4 +137,58 @@ inline float silu_backward_of(float dy, float x) {
   return (dy * s) * fma(x, 1.0f - s, 1.0f);
 }
 
+// ---- activations and losses
+inline constexpr float kSixth = 1.0f / 6.0f;
+// std::max and std::min: a NaN stays.
+inline float at_least(float x, float low) { return x < low ? low : x; }
+inline float from_0_to_6(float x) {
+  const float low = at_least(x, 0.0f);
+  return 6.0f < low ? 6.0f : low;
+}
+inline float softplus_backward_of(float dy, float x, float beta, float threshold) {
+  const float z = expf(x * beta);
+  return x * beta > threshold ? dy : canonical((dy * z) / (z + 1.0f));
+}
+inline float mish_backward_of(float dy, float x) {
+  const float s = 1.0f / (1.0f + expf(-x)), t = tanhf(log1pf(expf(x)));
+  return dy * fma(x * s, fma(-t, t, 1.0f), t);
+}
+inline float hardswish_backward_of(float dy, float x) {
+  return x <= -3.0f ? 0.0f : x < 3.0f ? canonical(dy * (x / 3.0f + 0.5f)) : dy;
+}
+inline float log_sigmoid_backward_of(float x, float dy) {
+  const float z = expf(-__builtin_fabsf(x)), q = z / (1.0f + z);
+  return dy * (x < 0.0f ? 1.0f - q : 0.0f + q);
+}
+inline float glu_backward_gate_of(float gate, float dy, float first) {
+  const float s = 1.0f / (1.0f + expf(-gate));
+  return (((1.0f - s) * s) * dy) * first;
+}
+inline float smooth_l1_of(float z, float beta) { return z < beta ? ((0.5f * z) * z) / beta : z - 0.5f * beta; }
+inline float huber_of(float z, float delta) { return z <= delta ? (0.5f * z) * z : delta * (z - 0.5f * delta); }
+// `r` rounds to the 16-bit type in the rows of domain H.
+struct Unrounded {
+  float operator()(float x) const { return x; }
+};
+template <class R>
+inline float smooth_l1_backward_of(float d, float dy, float norm, float beta, const R& r) {
+  return d < -beta ? -norm * dy : d > beta ? norm * dy : r(r(norm * d) * dy) / beta;
+}
+template <class R>
+inline float huber_backward_of(float d, float dy, float norm, float delta, const R& r) {
+  return d < -delta ? r(-norm * dy) * delta : d > delta ? r(norm * dy) * delta : r(norm * d) * dy;
+}
+inline float bce_of(float log_x, float log_rest, float target) {
+  return fma(target - 1.0f, log_rest, -(target * log_x));
+}
+template <class R>
+inline float bce_rounded(float log_x, float log_rest, float target, const R& r) {
+  const float a = at_least(log_x, -100.0f), b = at_least(log_rest, -100.0f);
+  return r(r(target - 1.0f) * b) - r(target * a);
+}
+inline float logaddexp_of(float a, float b) {
+  const float m = a != a ? a : b != b ? b : a > b ? a : b;
+  return a == b && __builtin_fabsf(a) == __builtin_inff() ? a : m + log1pf(expf(-__builtin_fabsf(a - b)));
+}
+
 SO_ISA_END

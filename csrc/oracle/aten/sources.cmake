@@ -1,5 +1,6 @@
 # One adapter file a family, all listed. A file that is not there yet is left out.
 set(ORACLE_ATEN_SOURCES
+  activations.cpp
   adapter.cpp
   attention.cpp
   attention_flash.cpp
@@ -10,17 +11,20 @@ set(ORACLE_ATEN_SOURCES
   factory.cpp
   foreach.cpp
   gemm.cpp
+  group_norm.cpp
   indexing.cpp
   iterator.cpp
   loss.cpp
   maps.cpp
   missing_op.cpp
+  moves.cpp
   norm.cpp
   optimizer.cpp
   pointwise.cpp
   races.cpp
   random.cpp
   reduce.cpp
+  searches.cpp
   softmax.cpp
   stubs.cpp
   transfer.cpp

@@ -176,9 +176,7 @@ void leaky_relu_backward_oracle(TensorIteratorBase& iter, const Scalar& slope) {
 REGISTER_PRIVATEUSE1_DISPATCH(leaky_relu_backward_stub, &leaky_relu_backward_oracle)
 
 void mse_backward_oracle(TensorIterator& iter, const Scalar& value) {
-  if (iter.dtype() == kBFloat16 || iter.dtype() == kHalf)
-    refuse("mse_loss_backward", "in a 16-bit type is not modelled", "Compute the loss in float32");
-  run_map(iter, "mse_backward", scalars_of(value));
+  run_map(iter, "mse_backward", rounded_scalars(common_dtype_of(iter, "mse_loss_backward"), value));
 }
 REGISTER_PRIVATEUSE1_DISPATCH(mse_backward_stub, &mse_backward_oracle)
 
