@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/kernels/arith/libdevice.h"
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/optimizer/optimizer.h"
 #include "tests/support/same_bytes.h"
@@ -157,6 +158,51 @@ TEST(OptimizerVectors, ForeachNorm) {
   }
   std::printf("%d files of vectors\n", files);
   EXPECT_EQ(files, 2);
+}
+
+// Would the vectors notice? Mutants of AdamW's update of one element, float32; hyper is lr, b1, b2, wd, eps.
+struct Element {
+  float p, g, m, v;
+};
+Element adamw(Element e, const std::vector<double>& hyper, float step, int mutation) {
+  const float lr = static_cast<float>(hyper[0]), b1 = static_cast<float>(hyper[1]), b2 = static_cast<float>(hyper[2]),
+              wd = static_cast<float>(hyper[3]), eps = static_cast<float>(hyper[4]);
+  const float bc1 = 1.0f - libdevice::powf(b1, step), bc2 = __builtin_sqrtf(1.0f - libdevice::powf(b2, step));
+  e.p = mutation == 1 ? e.p * (1.0f - lr * wd) : fma(e.p, -(lr * wd), e.p);
+  e.m = mutation == 2 ? b1 * e.m + (1.0f - b1) * e.g : fma(e.m, b1, fma(e.g, -b1, e.g));
+  const float q = e.g * e.g;
+  e.v = mutation == 3 ? e.v * b2 + fma(q, -b2, q) : fma(e.v, b2, fma(q, -b2, q));
+  const float denominator = mutation == 4 ? __builtin_sqrtf(e.v / (bc2 * bc2)) + eps : __builtin_sqrtf(e.v) / bc2 + eps;
+  e.p = mutation == 5 ? e.p - lr * ((e.m / bc1) / denominator) : e.p - ((lr / bc1) * e.m) / denominator;
+  return e;
+}
+
+TEST(OptimizerMutations, VectorsNotice) {
+  bool noticed[6] = {};
+  for (const std::string& name : test::vector_names("fused_adamw_f32.")) {
+    const auto file = test::load_vectors(name);
+    if (mode_of(file) != "plain") continue;
+    const auto hyper = file.meta.at("notes").at("hyper").get<std::vector<double>>();
+    for (int j = 0; file.arrays.count("in_p" + std::to_string(j)); ++j) {
+      const std::string t = std::to_string(j);
+      const auto in = [&](const char* n) { return file.in(n + t).as<float>(); };
+      const auto out = [&](const char* n) { return file.out(n + t + "_out", "sm_90").as<std::uint32_t>(); };
+      for (std::int64_t i = 0; i < file.in("p" + t).numel(); ++i)
+        for (int mutation = 0; mutation < 6; ++mutation) {
+          const Element e = adamw({in("p")[i], in("g")[i], in("m")[i], in("v")[i]}, hyper, in("step")[0], mutation);
+          const bool differs =
+              e.p == e.p && (bits_of(e.p) != out("p")[i] || bits_of(e.m) != out("m")[i] || bits_of(e.v) != out("v")[i]);
+          noticed[mutation] |= differs;
+        }
+    }
+  }
+  EXPECT_FALSE(noticed[0]) << "the rule itself";
+  int killed = 0;
+  for (int mutation = 1; mutation < 6; ++mutation) {
+    EXPECT_TRUE(noticed[mutation]) << mutation;
+    killed += noticed[mutation];
+  }
+  std::printf("mutation score: %d of 5\n", killed);
 }
 
 }  // namespace

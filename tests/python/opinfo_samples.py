@@ -14,8 +14,10 @@ import sys
 import warnings
 from typing import Any
 
-import torch
+# isort: off
 from dispatch_steps import Listing, let_fake_tensors_pass_for_cuda  # loads the fake CUDA before torch
+import torch
+# isort: on
 
 OPERATORS = """
 nn.functional.relu nn.functional.gelu nn.functional.silu sigmoid tanh nn.functional.softplus nn.functional.leaky_relu

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/kernels/arith/philox.h"
 #include "csrc/kernels/card/card.h"
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/core/error.h"
@@ -115,6 +116,40 @@ TEST(Witness, UniformAndBernoulli) {
       }
     }
   EXPECT_EQ(cases, 8);
+}
+
+// Would the vectors notice? Element i of a uniform fill from [-1, 2), with one part of the rule changed.
+float element_of(const Stream& s, int blocks, std::int64_t i, int mutation) {
+  const std::int64_t threads = blocks * 256, turn = i / threads;
+  const auto thread = static_cast<std::uint64_t>(i % threads);
+  const std::uint64_t draw = s.offset / 4 + static_cast<std::uint64_t>(turn / 4);
+  const philox::Block b = mutation == 1   ? philox::block<9>(s.seed, thread, draw)
+                          : mutation == 2 ? philox::block(s.seed, draw, thread)
+                          : mutation == 3 ? philox::block(s.seed, thread, draw + 1)
+                                          : philox::block(s.seed, thread, draw);
+  const std::uint32_t word = b.word[mutation == 4 ? 3 - turn % 4 : turn % 4];
+  const float u = mutation == 5 ? static_cast<float>(word >> 8) * 0x1p-24f : philox::uniform(word);
+  const float v = mutation == 6 ? u * 3.0f - 1.0f : fma(u, 3.0f, -1.0f);
+  return v == 2.0f ? -1.0f : v;
+}
+TEST(Witness, UniformNoticesMutants) {
+  bool noticed[7] = {};
+  for (const std::string& name : test::vector_names("uniform_f32.")) {
+    const auto v = test::load_vectors(name);
+    const auto& want = v.out("out", "sm_90");
+    const int blocks = blocks_of(v, want.numel());
+    for (std::int64_t i = 0; i < want.numel(); ++i)
+      for (int mutation = 0; mutation < 7; ++mutation)
+        noticed[mutation] |=
+            bits_of(element_of(stream_of(v, blocks), blocks, i, mutation)) != want.as<std::uint32_t>()[i];
+  }
+  EXPECT_FALSE(noticed[0]) << "the rule itself";
+  int killed = 0;
+  for (int mutation = 1; mutation < 7; ++mutation) {
+    EXPECT_TRUE(noticed[mutation]) << mutation;
+    killed += noticed[mutation];
+  }
+  std::printf("mutation score: %d of 6\n", killed);
 }
 
 TEST(Witness, Dropout) {

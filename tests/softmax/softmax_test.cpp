@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "csrc/kernels/arith/libdevice.h"
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/core/error.h"
 #include "tests/support/same_bytes.h"
@@ -152,6 +154,94 @@ TEST(Softmax, KernelByWidthAndAlignment) {
   EXPECT_EQ(kernel(9220), Kernel::kGeneral);
   p.n = -1;
   EXPECT_THROW(softmax::forward(p), Error);
+}
+
+// Would the vectors notice? A mutant drops a fusion, takes the reciprocal, or sums in another order.
+using RowMutant = void (*)(const float* x, const float* y, std::int64_t n, float* out);
+float serial_sum(const float* x, std::int64_t n, float max) {
+  float sum = 0.0f;
+  for (std::int64_t i = 0; i < n; ++i) sum = sum + libdevice::expf(x[i] - max);
+  return sum;
+}
+float most(const float* x, std::int64_t n) { return *std::max_element(x, x + n); }
+float lanes_sum(const float* v, std::int64_t n, bool upwards) {
+  float lane[32] = {};
+  for (std::int64_t i = 0; i < n; ++i) lane[i % 32] = lane[i % 32] + v[i];
+  for (int o = upwards ? 1 : 16; o > 0 && o < 32; o = upwards ? o * 2 : o / 2) {
+    float next[32];
+    for (int l = 0; l < 32; ++l) next[l] = lane[l] + lane[l ^ o];
+    std::copy(next, next + 32, lane);
+  }
+  return lane[0];
+}
+const struct {
+  const char* vectors;
+  bool backward;
+  RowMutant mutant;
+} kRowMutants[] = {
+    {"softmax_f32.", false,
+     [](const float* x, const float*, std::int64_t n, float* out) {
+       const float max = most(x, n), sum = serial_sum(x, n, max);
+       for (std::int64_t i = 0; i < n; ++i) out[i] = libdevice::expf(x[i] - max) / sum;
+     }},
+    {"softmax_f32.", false,
+     [](const float* x, const float*, std::int64_t n, float* out) {
+       const float max = most(x, n);
+       std::vector<float> e(static_cast<std::size_t>(n));
+       for (std::int64_t i = 0; i < n; ++i) e[static_cast<std::size_t>(i)] = libdevice::expf(x[i] - max);
+       const float inverse = 1.0f / lanes_sum(e.data(), n, false);
+       for (std::int64_t i = 0; i < n; ++i) out[i] = e[static_cast<std::size_t>(i)] * inverse;
+     }},
+    {"softmax_f32.", false,
+     [](const float* x, const float*, std::int64_t n, float* out) {
+       const float max = most(x, n);
+       std::vector<float> e(static_cast<std::size_t>(n));
+       for (std::int64_t i = 0; i < n; ++i) e[static_cast<std::size_t>(i)] = libdevice::expf(x[i] - max);
+       const float sum = lanes_sum(e.data(), n, true);
+       for (std::int64_t i = 0; i < n; ++i) out[i] = e[static_cast<std::size_t>(i)] / sum;
+     }},
+    {"log_softmax_f32.", false,
+     [](const float* x, const float*, std::int64_t n, float* out) {
+       const float max = most(x, n), sum = libdevice::logf(serial_sum(x, n, max)) + max;
+       for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] - sum;
+     }},
+    {"softmax_bwd_f32.", true,
+     [](const float* g, const float* y, std::int64_t n, float* out) {
+       std::vector<float> products(static_cast<std::size_t>(n));
+       for (std::int64_t i = 0; i < n; ++i) products[static_cast<std::size_t>(i)] = g[i] * y[i];
+       const float sum = lanes_sum(products.data(), n, false);
+       for (std::int64_t i = 0; i < n; ++i) out[i] = (g[i] - sum) * y[i];
+     }},
+    {"log_softmax_bwd_f32.", true,
+     [](const float* g, const float* y, std::int64_t n, float* out) {
+       const float sum = lanes_sum(g, n, false);
+       for (std::int64_t i = 0; i < n; ++i) out[i] = g[i] - libdevice::expf(y[i]) * sum;
+     }},
+};
+
+TEST(SoftmaxMutations, VectorsNotice) {
+  int killed = 0;
+  for (const auto& [vectors, backward, mutant] : kRowMutants) {
+    bool noticed = false;
+    for (const std::string& name : test::vector_names(vectors)) {
+      const auto file = test::load_vectors(name);
+      long rows = 0, n = 0;
+      ASSERT_EQ(std::sscanf(file.meta.at("shape").get<std::string>().c_str(), "%ldx%ld", &rows, &n), 2);
+      const auto& want = file.out(backward ? "dx" : "y", "sm_90");
+      const float* x = file.in(backward ? "grad" : "x").as<float>();
+      const float* y = backward ? file.in("output").as<float>() : x;
+      std::vector<float> got(static_cast<std::size_t>(n));
+      for (long r = 0; r < rows; ++r) {
+        mutant(x + r * n, y + r * n, n, got.data());
+        for (long i = 0; i < n; ++i)
+          noticed |= got[static_cast<std::size_t>(i)] == got[static_cast<std::size_t>(i)] &&
+                     bits_of(got[static_cast<std::size_t>(i)]) != want.as<std::uint32_t>()[r * n + i];
+      }
+    }
+    EXPECT_TRUE(noticed) << vectors << " mutant " << killed;
+    killed += noticed;
+  }
+  std::printf("mutation score: %d of %zu\n", killed, std::size(kRowMutants));
 }
 
 }  // namespace
