@@ -107,7 +107,7 @@ def test_nll_loss2d_names_the_race() -> None:
 OTHERS = {
     "cummax": lambda x: x.cummax(1)[1],
     "cummin": lambda x: x.transpose(0, 1).cummin(0)[0],
-    "searchsorted": lambda x: torch.searchsorted(x.sort(2, stable=True)[0], x, right=True),
+    "searchsorted": lambda x: torch.searchsorted(x.sort(dim=2, stable=True)[0], x, right=True),
     "bucketize": lambda x: torch.bucketize(x, torch.arange(-9, 9, 3, device=x.device), out_int32=True),
     "bucketize number": lambda x: torch.bucketize(2.5, torch.arange(-9, 9, 3, device=x.device)),
     "repeat_interleave": lambda x: x.repeat_interleave(torch.tensor([2, 0, 3], device=x.device), 0),
