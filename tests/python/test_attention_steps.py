@@ -60,8 +60,8 @@ for tokens in {tokens}:
     names = [op.op for op in step_oracle.load(path).ops]
     for mode in ("op-local", "end-to-end"):
         report = step_oracle.replay(path, mode=mode)
-        results.append(dict(tokens=tokens, mode=mode, ok=report.ok, counts=report.counts, reads=report.reads_from_recording,
-                            divergence=str(report.divergence), loss=float(loss), outputs=report.outputs,
+        results.append(dict(tokens=tokens, mode=mode, ok=report.ok, counts=report.counts,
+                            reads=report.reads_from_recording, divergence=str(report.divergence), loss=float(loss), outputs=report.outputs,
                             attention=sum("_scaled_dot_product_efficient_attention" in n for n in names)))
 print(json.dumps(results))
 """

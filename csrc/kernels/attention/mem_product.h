@@ -185,11 +185,21 @@ inline void pack_line(Rows& to, Int row, float* line, int b_high) {
         a[3 * q + s] = part[0], a[3 * q + kStep + s] = part[1], a[3 * q + 2 * kStep + s] = part[2];
       }
   }
+  std::uint32_t highest = 0, below_low = 0xffffffffu;
   for (Int q = 0; q < l.expanded; ++q) {
     const int field = field_of(kind, a[q]), shifted = field + shift;
     const int low = shifted < 0 ? 0 : shifted, byte = field == 0 ? 0 : low > 255 ? 255 : low;
     e[q] = 0x01010101u * static_cast<std::uint32_t>(byte);
   }
+  for (Int q = 0; q < l.expanded; ++q) {
+    const std::uint32_t field = static_cast<std::uint32_t>(field_of(kind, a[q]));
+    highest = field > highest ? field : highest;
+  }
+  for (Int q = 0; q < l.expanded; ++q) {
+    const std::uint32_t below = static_cast<std::uint32_t>(field_of(kind, a[q])) - 1;  // of a zero: the largest
+    below_low = below < below_low ? below : below_low;
+  }
+  if (highest != 0) to.range.include(ExponentRange{static_cast<int>(below_low) + 1, static_cast<int>(highest)});
 }
 
 // Infinities and NaN become zeros; whether there were such.
@@ -233,7 +243,6 @@ inline void pack_rows(Rows& to, const float* source, Int row_step, Int k_step, I
       }
     }
     to.special |= clean(line, l.padded);
-    to.range.include(range_of(kind, line, l.padded));
     pack_line(to, r, line, b_high);
   }
   const Int terms = kind == Kind::kTf32Ampere ? 4 : 8;
@@ -379,13 +388,16 @@ void tensor_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
   }
   dot_tile::Tile t{};
   t.only_zeros = low >= kFractionBits + 2;
+  const bool unchecked = kIntVecs && low >= 2 * kFractionBits + 6;  // as dot_tile::form_for
   t.a_pitch = l.expanded;
   const auto run = [&](Int pair, Int col, Int begin, Int end, bool fresh, float* acc, Int acc_pitch) {
     const Int row = pair * kRows * l.expanded + begin, column = (col * b.layout.expanded + begin) * kCols;
     t.a = a.a + row, t.a_exponent = a.exponent + row, t.live = a.live + pair * l.expanded + begin;
     t.b = b.b + column, t.b_exponent = b.exponent + column;
     t.depth = end - begin, t.acc = acc, t.acc_pitch = acc_pitch, t.first = fresh;
-    if (!dot_tile::fast_tile<kTerms, kFractionBits, true>(t)) dot_tile::wide_tile<Format, kTerms, kFractionBits>(t);
+    const bool done = unchecked ? dot_tile::fast_tile<kTerms, kFractionBits, false>(t)
+                                : dot_tile::fast_tile<kTerms, kFractionBits, true>(t);
+    if (!done) dot_tile::wide_tile<Format, kTerms, kFractionBits>(t);
   };
   for (Int col = 0; col < col_tiles; ++col)
     for (Int pair = 0; pair < pairs; ++pair) {
