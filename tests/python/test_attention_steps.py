@@ -61,7 +61,8 @@ for tokens in {tokens}:
     for mode in ("op-local", "end-to-end"):
         report = step_oracle.replay(path, mode=mode)
         results.append(dict(tokens=tokens, mode=mode, ok=report.ok, counts=report.counts,
-                            reads=report.reads_from_recording, divergence=str(report.divergence), loss=float(loss), outputs=report.outputs,
+                            reads=report.reads_from_recording, divergence=str(report.divergence),
+                            loss=float(loss), outputs=report.outputs,
                             attention=sum("_scaled_dot_product_efficient_attention" in n for n in names)))
 print(json.dumps(results))
 """
