@@ -185,21 +185,11 @@ inline void pack_line(Rows& to, Int row, float* line, int b_high) {
         a[3 * q + s] = part[0], a[3 * q + kStep + s] = part[1], a[3 * q + 2 * kStep + s] = part[2];
       }
   }
-  std::uint32_t highest = 0, below_low = 0xffffffffu;
   for (Int q = 0; q < l.expanded; ++q) {
     const int field = field_of(kind, a[q]), shifted = field + shift;
     const int low = shifted < 0 ? 0 : shifted, byte = field == 0 ? 0 : low > 255 ? 255 : low;
     e[q] = 0x01010101u * static_cast<std::uint32_t>(byte);
   }
-  for (Int q = 0; q < l.expanded; ++q) {
-    const std::uint32_t field = static_cast<std::uint32_t>(field_of(kind, a[q]));
-    highest = field > highest ? field : highest;
-  }
-  for (Int q = 0; q < l.expanded; ++q) {
-    const std::uint32_t below = static_cast<std::uint32_t>(field_of(kind, a[q])) - 1;  // of a zero: the largest
-    below_low = below < below_low ? below : below_low;
-  }
-  if (highest != 0) to.range.include(ExponentRange{static_cast<int>(below_low) + 1, static_cast<int>(highest)});
 }
 
 // Infinities and NaN become zeros; whether there were such.
@@ -243,6 +233,7 @@ inline void pack_rows(Rows& to, const float* source, Int row_step, Int k_step, I
       }
     }
     to.special |= clean(line, l.padded);
+    to.range.include(range_of(kind, line, l.padded));
     pack_line(to, r, line, b_high);
   }
   const Int terms = kind == Kind::kTf32Ampere ? 4 : 8;
