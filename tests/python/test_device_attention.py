@@ -70,7 +70,6 @@ def test_switches() -> None:
 @pytest.mark.parametrize(
     ("card", "dtype", "name"),
     [
-        ("l40s", torch.bfloat16, "flash"),
         ("h100-sxm", torch.bfloat16, "cudnn"),
     ],
 )

@@ -24,6 +24,9 @@ CONFIGURATIONS = [
     *(f"{optimizer}/float32/math/{shape}" for shape in ("tied", "ragged", "gqa")
       for optimizer in ("foreach", "fused", "for-loop")),
     "default/bfloat16/math",
+    "foreach/bfloat16/flash",
+    "fused/bfloat16/flash/gqa",
+    "default/bfloat16-scaler/flash/ragged",
     "fused/bfloat16-scaler/math",
     "default/bfloat16-scaler/math",
     "for-loop/bfloat16-scaler/math",

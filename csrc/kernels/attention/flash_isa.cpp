@@ -416,7 +416,11 @@ struct Backward {
     for (Int r = 0; r < first; ++r) x[r] = flash::minus_infinity();
     if (may_skip)
       for (Int r = 0; r < first; ++r) dp[r] = 0.0f;
-    for (Int r = rows; r < n; ++r) x[r] = flash::minus_infinity(), dp[r] = 0.0f;
+    // The tile's queries beyond the last are zeros: zero times an infinity is a NaN.
+    const Int key = col0 + j;
+    const float beyond = w.keys.special[key] ? card_nan() : 0.0f;
+    for (Int r = larger(rows, first); r < n; ++r) x[r] = beyond;
+    for (Int r = rows; r < n; ++r) dp[r] = w.values.special[key] ? card_nan() : 0.0f;
     for (Int r = 0; r < n; ++r) x[r] = mufu::ex2(x[r] * log2 - scaled[r]);
     std::uint16_t *const weights = w.weights.raw + j * w.weights.pitch, *const slopes =
                                                                             w.slopes.raw + j * w.slopes.pitch;
@@ -433,6 +437,16 @@ struct Backward {
     }
     for (Int r = 0; r < n; ++r) weights[r] = narrow<K>(x[r]);
     for (Int r = 0; r < n; ++r) slopes[r] = narrow<K>(dp[r]);
+  }
+
+  // The slopes of keys beyond the last: weight 0 times (grad_out * 0 - sum).
+  void fill_slopes_beyond() {
+    for (Int j = cols; j < t.keys; ++j)
+      for (Int r = 0; r < t.queries; ++r) {
+        const float sum = w.sums[row0 + r];
+        const bool nan = r < rows && (w.grads_turned.special[row0 + r] || sum - sum != 0.0f);
+        w.slopes.raw[j * w.slopes.pitch + r] = nan ? narrow<K>(card_nan()) : std::uint16_t{0};
+      }
   }
 
   void query_tile() {
@@ -455,7 +469,7 @@ struct Backward {
     multiply<K>(Task{&w.slopes, 0, cols, &w.queries, 0, row0, s.head_dim, n, w.dk, w.dim_pitch, false, w.slopes.range,
                      up(s.queries, n), false, w.saved},
                 Always{});
-    for (Int j = cols; j < t.keys; ++j) std::memset(w.slopes.raw + j * n, 0, static_cast<std::size_t>(n) * 2);
+    fill_slopes_beyond();
     turn(w.slopes, t.keys, n, w.slopes_by_query);
     clear_special(w.slopes_by_query, n);
     w.slopes_by_query.range = {};

@@ -5,7 +5,13 @@
 #include "csrc/kernels/attention/flash_rules.h"
 
 namespace step_oracle::attention::ref {
+
+// Tests set this to a wrong rule, and the golden vectors must notice. 0: the definition.
+int flash_rival = 0;
+
 namespace {
+
+bool rival(int number) { return flash_rival == number; }
 
 using Int = std::int64_t;
 using flash::Scales;
@@ -13,7 +19,8 @@ using flash::Scales;
 struct Type {
   DType type;
   Adder adder;
-  explicit Type(const FlashShape& s) : type(s.type), adder(s.compute_capability < 90 ? kAdderTuring : kAdderHopper) {}
+  explicit Type(const FlashShape& s)
+      : type(s.type), adder((s.compute_capability < 90) != rival(1) ? kAdderTuring : kAdderHopper) {}
   float widen(std::uint16_t h) const { return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h); }
   std::uint16_t narrow(float x) const { return type == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x); }
   // acc + sum of a[i] b[i], in depth-16 steps of the tensor core.
@@ -46,7 +53,8 @@ bool masked(const FlashShape& s, Int row, Int col) {
 bool kept(const FlashDropout& d, int threshold, Int head, Int row, Int col) {
   const philox::Block block = flash::random_block(d, head, flash::random_lane(row, col), row, col);
   const int byte = flash::random_byte(row, col);
-  return static_cast<int>(block.word[byte / 4] >> (8 * (byte % 4)) & 0xff) <= threshold;
+  const int value = static_cast<int>(block.word[byte / 4] >> (8 * (byte % 4)) & 0xff);
+  return rival(2) ? value < threshold : value <= threshold;
 }
 
 // --- forward ---
@@ -77,15 +85,18 @@ void visit(const FlashForward& p, const Block& k, const FlashTiles& t, Int tile,
       max = x[j] > max ? x[j] : max;
     }
     const bool none = max == flash::minus_infinity();
-    const float factor = mufu::ex2((rows.max[r] - (none ? 0.0f : max)) * c.scale_log2);
+    const float seen = none ? 0.0f : max;
+    const float factor = mufu::ex2(rival(3) ? fma(rows.max[r], c.scale_log2, -(seen * c.scale_log2))
+                                            : (rows.max[r] - seen) * c.scale_log2);
     if (!first)
       for (Int d = 0; d < k.width; ++d) rows.out[r * k.width + d] = rows.out[r * k.width + d] * factor;
     const float scaled_max = none ? 0.0f : max * c.scale_log2;
-    for (Int j = 0; j < t.keys; ++j) x[j] = canonical(mufu::ex2(x[j] * c.scale_log2 - scaled_max));
+    for (Int j = 0; j < t.keys; ++j)
+      x[j] = canonical(mufu::ex2(rival(4) ? fma(x[j], c.scale_log2, -scaled_max) : x[j] * c.scale_log2 - scaled_max));
     for (int lane = 0; lane < 4; ++lane) {
       float& sum = rows.sum[r * 4 + lane];
       const float start = x[2 * lane];
-      sum = first ? start : fma(sum, factor, start);
+      sum = first ? start : rival(5) ? sum * factor + start : fma(sum, factor, start);
       sum = sum + x[2 * lane + 1];
       for (Int j = 8 + 2 * lane; j < t.keys; j += 8) {
         sum = sum + x[j];
@@ -107,11 +118,15 @@ Rows block(const FlashForward& p, const Block& k, const FlashTiles& t) {
   const FlashShape& s = p.shape;
   const Half q = load(p.query, p.query_strides, k.batch, k.head, k.row, k.rows, s.queries, s.head_dim, k.width);
   Rows rows{Floats(k.rows, flash::minus_infinity()), Floats(k.rows * 4, 0.0f), Floats(k.rows * k.width, 0.0f)};
-  for (Int tile = k.end - 1; tile >= k.begin; --tile) visit(p, k, t, tile, tile == k.end - 1, q, rows);
+  for (Int tile = k.end - 1; tile >= k.begin; --tile)
+    visit(p, k, t, rival(6) ? k.begin + k.end - 1 - tile : tile, tile == k.end - 1, q, rows);
   return rows;
 }
 
-float total(const float* lanes) { return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]); }
+float total(const float* lanes) {
+  if (rival(7)) return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+  return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+}
 
 void whole_keys(const FlashForward& p) {
   const FlashShape& s = p.shape;
@@ -130,7 +145,9 @@ void whole_keys(const FlashForward& p) {
           for (Int d = 0; d < s.head_dim; ++d)
             p.out[b * p.out_strides.batch + (row + r) * p.out_strides.position + h * p.out_strides.head + d] =
                 type.narrow(rows.out[r * k.width + d] * inverse);
-          p.logsumexp[(b * s.heads + h) * s.queries + row + r] = end.logsumexp;
+          const bool unfused = rival(8) && end.logsumexp < flash::plus_infinity();
+          p.logsumexp[(b * s.heads + h) * s.queries + row + r] =
+              unfused ? rows.max[r] * c.scale + flash::fast_log(total(&rows.sum[r * 4])) : end.logsumexp;
         }
       }
 }
@@ -178,7 +195,7 @@ float row_sum(const FlashBackward& p, Int b, Int h, Int row) {
   const FlashShape& s = p.shape;
   const Type type(s);
   const Int width = flash::head_class(s.head_dim);
-  const int lanes = flash::sum_lanes(s.head_dim);
+  const int lanes = rival(9) ? 4 : flash::sum_lanes(s.head_dim);
   const Half g = load(p.grad_out, p.grad_out_strides, b, h, row, 1, s.queries, s.head_dim, width),
              o = load(p.out, p.out_strides, b, h, row, 1, s.queries, s.head_dim, width);
   float lane[8];
@@ -206,8 +223,9 @@ void key_block(const FlashBackward& p, const KeyBlock& k, const Floats& sums, Fl
   const Half key = load(p.key, p.key_strides, k.batch, kv, k.col, bn, s.keys, s.head_dim, w),
              value = load(p.value, p.value_strides, k.batch, kv, k.col, bn, s.keys, s.head_dim, w);
   Floats dk(bn * w, 0.0f), dv(bn * w, 0.0f);
-  for (Int tile = (s.queries + bm - 1) / bm - 1; tile >= flash::first_query_tile(s, k.col, bm); --tile) {
-    const Int row0 = tile * bm;
+  const Int query_tiles = (s.queries + bm - 1) / bm, first = flash::first_query_tile(s, k.col, bm);
+  for (Int tile = query_tiles - 1; tile >= first; --tile) {
+    const Int row0 = (rival(11) ? query_tiles - 1 - tile + first : tile) * bm;
     const Half q = load(p.query, p.query_strides, k.batch, k.head, row0, bm, s.queries, s.head_dim, w),
                g = load(p.grad_out, p.grad_out_strides, k.batch, k.head, row0, bm, s.queries, s.head_dim, w);
     Half weights(bm * bn), ds(bm * bn);
@@ -219,7 +237,8 @@ void key_block(const FlashBackward& p, const KeyBlock& k, const Floats& sums, Fl
       for (Int j = 0; j < bn; ++j) {
         float x = type.chain(&q[r * w], 1, &key[j * w], 1, w, 0.0f);
         if (masked(s, row0 + r, k.col + j)) x = flash::minus_infinity();
-        const float weight = canonical(mufu::ex2(x * c.scale_log2 - scaled));
+        const float weight =
+            canonical(mufu::ex2(rival(10) ? fma(x, c.scale_log2, -scaled) : x * c.scale_log2 - scaled));
         const float dp = type.chain(&g[r * w], 1, &value[j * w], 1, w, 0.0f);
         const bool dropped = drops && !kept(p.dropout, c.threshold, k.batch * s.heads + k.head, row0 + r, k.col + j);
         const float marked = dropped ? -weight : weight;  // a negative weight stands for a dropped one
@@ -243,7 +262,7 @@ void key_block(const FlashBackward& p, const KeyBlock& k, const Floats& sums, Fl
         to[k.batch * st.batch + (k.col + j) * st.position + k.head * st.head + d] =
             type.narrow(from[j * w + d] * factor);
   };
-  put(p.grad_key, p.grad_key_strides, dk, c.gradient);
+  put(p.grad_key, p.grad_key_strides, dk, rival(12) ? c.scale : c.gradient);
   put(p.grad_value, p.grad_value_strides, dv, drops ? c.inverse_keep : 1.0f);
 }
 

@@ -156,12 +156,8 @@ void refuse_fused(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : {
-           "_scaled_dot_product_flash_attention",
-           "_scaled_dot_product_flash_attention_backward",
            "_scaled_dot_product_cudnn_attention",
            "_scaled_dot_product_cudnn_attention_backward",
-           "_flash_attention_forward",
-           "_flash_attention_backward",
            "_cudnn_attention_forward",
        }) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_fused>());

@@ -56,7 +56,8 @@ at::Tensor& fill_scalar(at::Tensor& self, const at::Scalar& value) {
                      for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<scalar_t*>(data[0] + i * stride[0]) = v;
                    });
                  }),
-                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), at::kHalf, at::kBFloat16, at::kBool, at::kComplexHalf);
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kHalf, at::kBFloat16,
+                 at::kBool, at::kComplexHalf);
   return self;
 }
 

@@ -18,6 +18,7 @@
 
 #include "csrc/kernels/card/card.h"
 #include "csrc/kernels/core/error.h"
+#include "csrc/oracle/aten/races.h"
 #include "csrc/oracle/device/device.h"
 #include "csrc/oracle/program/divergence.h"
 #include "csrc/oracle/program/host_ops.h"
@@ -86,6 +87,29 @@ std::string hex(const std::vector<std::uint8_t>& bytes) {
   return out;
 }
 
+// While it lives, a race of this thread's operators is computed in a stand-in order, and noted here.
+class RaceScope {
+ public:
+  explicit RaceScope(std::vector<aten::Race>& races)
+      : outer_(here_), before_(aten::set_race_handler([](const aten::Race& race) {
+          here_->push_back(race);
+          return true;
+        })) {
+    here_ = &races;
+  }
+  ~RaceScope() {
+    here_ = outer_;
+    aten::set_race_handler(before_);
+  }
+  RaceScope(const RaceScope&) = delete;
+  RaceScope& operator=(const RaceScope&) = delete;
+
+ private:
+  static inline thread_local std::vector<aten::Race>* here_ = nullptr;
+  std::vector<aten::Race>* outer_;
+  aten::RaceHandler before_;
+};
+
 class Runner {
  public:
   Runner(const Trace& trace, const Options& options) : trace_(trace), options_(options), store_(trace), search_(trace) {
@@ -135,6 +159,9 @@ class Runner {
     mismatch_ = computed_ = false;
     plans_tried_ = 0;
     uncompared_.clear();
+    races_.clear();
+    raced_.clear();
+    raced_bytes_ = 0;
     std::string reason;
     Outcome outcome;
     check_devices(op);
@@ -248,7 +275,10 @@ class Runner {
           [](const std::string& d) { return device::default_generator(mapped_device(d).index()); }};
       for (std::size_t i = 0; i < op.args.size(); ++i)
         stack.push_back(to_ivalue(*op.args[i], schema.arguments()[i].type(), resolver));
-      call(*handle, op, stack);
+      {
+        const RaceScope races(races_);
+        call(*handle, op, stack);
+      }
       check_results(op, stack, handle->hasTag(at::Tag::inplace_view));
       check_generators(op);
     } catch (const c10::NotImplementedError& e) {
@@ -263,9 +293,35 @@ class Runner {
       return Outcome::kUnmodelled;
     }
     computed_ = true;
-    if (mismatch_ || uncompared_.empty()) return mismatch_ ? Outcome::kMismatch : Outcome::kMatch;
-    reason = uncompared_;
-    return Outcome::kUnmodelled;
+    if (mismatch_) return Outcome::kMismatch;
+    if (!uncompared_.empty()) {
+      reason = uncompared_;
+      return Outcome::kUnmodelled;
+    }
+    if (raced_bytes_ == 0) return Outcome::kMatch;
+    reason = fmt::format("a race: '{}' {}", races_.front().op, races_.front().why);
+    return Outcome::kCarried;
+  }
+
+  // Whether tensor i of the op is what a race of it wrote.
+  bool races(std::size_t i) const {
+    return std::any_of(races_.begin(), races_.end(), [&](const aten::Race& race) {
+      return race.results.empty() || raced_.count(i) != 0;
+    });
+  }
+
+  // A racing result that came out in another order than the stand-in's: the recorded bytes, where they are kept.
+  void take_race(std::size_t i, const rec::TensorT& t) {
+    ++raced_bytes_;
+    const auto k = Store::key(t);
+    if (trace_.has_blob(t.after)) {
+      store_.carry(t, t.after);
+      store_.set_doubtful(k, true);
+      return;
+    }
+    unknown_[k] = index_;
+    uncompared_ = fmt::format("tensor {} is a race's, and its bytes are not kept (record with keep=\"all\"): '{}' {}", i,
+                              races_.front().op, races_.front().why);
   }
 
   void call(const c10::OperatorHandle& handle, const rec::OpT& op, torch::jit::Stack& stack) {
@@ -361,6 +417,8 @@ class Runner {
           [&](const at::Tensor& actual, std::size_t i) {
             const rec::TensorT& t = *op.tensors.at(i);
             tensors_[i] = actual;
+            for (const aten::Race& race : races_)
+              if (std::find(race.results.begin(), race.results.end(), r) != race.results.end()) raced_.insert(i);
             if (t.storage == 0) {
               if (actual.numel() && !actual.is_meta())
                 uncompared_ = fmt::format("no digest of {} was recorded", output);
@@ -398,6 +456,7 @@ class Runner {
     ++report_.outputs;
     const Digest own = digest_of(actual);
     if (own == t.after) return;
+    if (races(i)) return take_race(i, t);
     Divergence d = describe(op, t.created ? fmt::format("tensor {} (new)", i) : fmt::format("tensor {} (written)", i));
     d.expected = t.after.hex();
     d.actual = own.hex();
@@ -527,6 +586,9 @@ class Runner {
   int plans_tried_ = 0;                          // of the op at index_: without a match
   std::string uncompared_;                       // of the op at index_: why a result of it was not compared
   std::vector<at::Tensor> tensors_;             // of the op at index_
+  std::vector<aten::Race> races_;               // of the op at index_
+  std::set<std::size_t> raced_;                 // of the op at index_: tensors that a race names as its result
+  std::size_t raced_bytes_ = 0;                 // of the op at index_: tensors taken from the recording for a race
   std::map<Store::Key, std::uint64_t> unknown_;  // storages whose bytes are not known -> the op that did not make them
   std::set<std::uint64_t> kept_;                 // ids of storages that have a name at the end
   std::map<Store::Key, std::vector<std::pair<const rec::TensorT*, Digest>>> left_;  // what the trace says ops left

@@ -53,15 +53,17 @@ constexpr std::string_view kEmpty[] = {
     "aten::_empty_per_channel_affine_quantized",
 };
 
-// Results that hold a generator's state only where dropout is drawn, and noise otherwise.
+// Results that hold a generator's state only where dropout is drawn, and noise otherwise: numbers among the tensors that
+// the op returns (undefined ones and numbers left out).
 struct Unfilled {
   std::string_view name;
   std::vector<std::uint8_t> results;
+  std::vector<std::uint8_t> never = {};  // noise always
 };
 const Unfilled kUnfilled[] = {
     {"aten::_scaled_dot_product_efficient_attention", {2, 3}},
-    {"aten::_scaled_dot_product_flash_attention", {6, 7}},
-    {"aten::_scaled_dot_product_cudnn_attention", {6, 7}},
+    {"aten::_scaled_dot_product_flash_attention", {2}, {3}},
+    {"aten::_scaled_dot_product_cudnn_attention", {2, 3}},
 };
 
 // In-place ops that do not read what they overwrite (besides every out= overload).
@@ -131,6 +133,7 @@ std::unique_ptr<OpInfo> make(const c10::OperatorHandle& op) {
     if (u.name == name) {
       info->fills = Fills::kByFlags;
       info->unfilled = u.results;
+      info->never_filled = u.never;
     }
   return info;
 }

@@ -20,6 +20,7 @@ struct OpInfo {
   std::vector<bool> writes;          // by argument: declared in the schema
   std::vector<bool> undeclared;      // by argument: written though the schema does not say so; empty for most
   std::vector<std::uint8_t> unfilled;  // results that are not written where no dropout is drawn
+  std::vector<std::uint8_t> never_filled;  // results that are not written
   bool passive = false;              // touches no tensor: profiler marks
   bool any_write = false;
   bool composite = false;            // has a CompositeImplicitAutograd kernel

@@ -362,9 +362,12 @@ void Recording::take_results(Call& call) {
     tensor->created = true;
     const bool fresh = s != nullptr && s->id > before;
     if (call.info.fills_views && i == 0 && s != nullptr) storages_.after_write(*s, geometry_of(t), true);
-    if (fresh && (unfilled || (call.info.fills == Fills::kByFlags && !call.draws &&
-                               std::find(call.info.unfilled.begin(), call.info.unfilled.end(), i) !=
-                                   call.info.unfilled.end())))
+    const auto among = [i](const std::vector<std::uint8_t>& list) {
+      return std::find(list.begin(), list.end(), i) != list.end();
+    };
+    const bool noise = call.info.fills == Fills::kByFlags &&
+                       (among(call.info.never_filled) || (!call.draws && among(call.info.unfilled)));
+    if (fresh && (unfilled || noise))
       s->filled = s->nbytes == 0;
     const std::size_t index = call.uses.size() + i;
     tensor->after_state = s != nullptr && s->in_flight != 0
