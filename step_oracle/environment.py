@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from . import _record
+
 VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO", "OMP_NUM_THREADS",
              "MKL_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 
@@ -41,6 +43,7 @@ def environment(device: str) -> dict[str, Any]:
         e["cuda"] = str(torch.version.cuda)
         e["driver"] = _driver()
         e["cudnn"] = str(torch.backends.cudnn.version() or "")
+        e["cublas"] = _cublas()
         e["cublaslt"] = _cublaslt()
         e["nccl"] = _nccl()
     return e
@@ -74,7 +77,7 @@ def _cards(device: str) -> list[dict[str, Any]]:
         found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
         return [{"index": i, "name": p.name, "sms": p.multi_processor_count,
                  "threads_per_sm": p.max_threads_per_multi_processor, "cc_major": p.major, "cc_minor": p.minor,
-                 "memory": p.total_memory} for i, p in enumerate(found)]
+                 "memory": p.total_memory, **_record.card_facts(i)} for i, p in enumerate(found)]
     if device == "oracle":
         from .cards import get_card
 
@@ -103,14 +106,32 @@ def _driver() -> str:
         return ""
 
 
+def _loaded(name: str) -> ctypes.CDLL | None:
+    """A library that is in this process already."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
+        path = next((line.split()[-1] for line in f if name in line), None)
+    return None if path is None else ctypes.CDLL(path)
+
+
+def _cublas() -> str:
+    """The version of the cuBLAS that is loaded in this process."""
+    try:
+        library = _loaded("libcublas.so")
+        parts = [ctypes.c_int() for _ in range(3)]  # major, minor, patch
+        if library is None or any(library.cublasGetProperty(i, ctypes.byref(p)) for i, p in enumerate(parts)):
+            return ""
+        return ".".join(str(p.value) for p in parts)
+    except (OSError, AttributeError):
+        return ""
+
+
 def _cublaslt() -> str:
     """The version of the cuBLASLt that is loaded in this process."""
     try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
-            path = next((line.split()[-1] for line in f if "libcublasLt.so" in line), None)
-        if path is None:
+        library = _loaded("libcublasLt.so")
+        if library is None:
             return ""
-        version = ctypes.CDLL(path).cublasLtGetVersion
+        version = library.cublasLtGetVersion
         version.restype = ctypes.c_size_t
         return str(version())
     except (OSError, AttributeError):

@@ -22,6 +22,9 @@ INDUCTOR_RAN = (
     "code compiled by torch.compile's inductor ran inside the recording, and its ops cannot be seen: record with "
     "backend='eager' or 'aot_eager', or without torch.compile"
 )
+GRAPH_RAN = (
+    "a CUDA graph was replayed inside the recording, and its ops cannot be seen: record the step without CUDA graphs"
+)
 
 _entering = threading.Lock()
 
@@ -54,13 +57,14 @@ class record:
         allow_incomplete: bool = False,
         paranoid: bool = False,
         digests: bool = True,
+        card_digests: bool = True,  # False: the host computes them on a CUDA card too
         watch_optimizers: bool = True,  # False: the caller tells by step_begins() and step_ends()
     ) -> None:
         self.path = None if path is None else os.fspath(path)  # None: into memory, for tests
         self._keep, self._paranoid, self._digests = keep, paranoid, digests
         self._allow_incomplete = allow_incomplete
         self._models = [model] if isinstance(model, torch.nn.Module) else list(model or [])
-        self._watch_optimizers = watch_optimizers
+        self._watch_optimizers, self._card_digests = watch_optimizers, card_digests
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or [])
         self._optimizers: list[torch.optim.Optimizer] = optimizers
         self._given = bool(optimizers)
@@ -91,7 +95,7 @@ class record:
         workers = max(1, min(4, (os.cpu_count() or 1) - torch.get_num_threads()))
         _record.install()
         self._recording = _record.Recording(self.path, self._keep, environment(self._device()), self._digests,
-                                            self._paranoid, workers)
+                                            self._paranoid, workers, self._card_digests)
         self._paths = record_hooks.ModulePaths(self._recording, self._found_root)
         enter = self._hooks.enter_context
         try:
@@ -107,6 +111,7 @@ class record:
             enter(record_hooks.new_threads())
             enter(record_hooks.loader_workers(self._loader_used))
             enter(record_hooks.inductor_calls(self._inductor))
+            enter(record_hooks.graph_replays(self._graph))
             self._recording.step(False)
             self._recording.start()
         except BaseException:
@@ -232,11 +237,17 @@ class record:
             self.note("A DataLoader's worker processes made data inside the recording: what ran in them was not seen.")
 
     def _inductor(self, call: Any) -> Any:
+        return self._unseen(call, "Code compiled by inductor ran: its ops were not seen.", INDUCTOR_RAN)
+
+    def _graph(self, call: Any) -> Any:
+        return self._unseen(call, "A CUDA graph was replayed: its ops were not seen.", GRAPH_RAN)
+
+    def _unseen(self, call: Any, reason: str, refusal: str) -> Any:
         from . import StepOracleError
 
-        self._recording.incomplete("Code compiled by inductor ran: its ops were not seen.")
+        self._recording.incomplete(reason)
         if not self._allow_incomplete:
-            raise StepOracleError(INDUCTOR_RAN)
+            raise StepOracleError(refusal)
         self._recording.know_all()
         try:
             return call()

@@ -238,3 +238,21 @@ def inductor_calls(around: Callable[[Callable[[], Any]], Any]) -> Iterator[None]
             yield
         finally:
             sys.meta_path.remove(finder)
+
+
+@contextlib.contextmanager
+def graph_replays(around: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
+    """Replays of CUDA graphs go through ``around(call)``."""
+    graph = getattr(torch.cuda, "CUDAGraph", None)
+    if graph is None:
+        yield
+        return
+
+    def make(original: Any) -> Any:
+        def replay(self: Any) -> Any:
+            return around(lambda: original(self))
+
+        return replay
+
+    with replaced(graph, "replay", make):
+        yield

@@ -1,6 +1,9 @@
 // exhaustive NAME: SHA-256 of a function's results for the inputs 0 .. 2^32 - 1, little endian.
 // exhaustive --list: the names.
+// exhaustive --part NAME FIRST COUNT STEP: the results' words for COUNT inputs from FIRST, STEP apart, to standard output.
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -29,6 +32,16 @@ const Row kRows[] = {SO_RUN(mufu, ex2_ftz) SO_RUN(mufu, ex2) SO_RUN(mufu, rcp_ft
                                          SO_RUN(libdevice, tanhf) SO_RUN(libdevice, erff) SO_RUN(libdevice, erfcf)
                                              SO_RUN(libdevice, sinf) SO_RUN(libdevice, cosf) SO_RUN(libdevice, rsqrtf)};
 
+int part(const Row& row, std::uint64_t first, std::uint64_t count, std::uint64_t step) {
+  constexpr std::uint64_t kPart = 1 << 14;
+  std::vector<float> y(count);
+  parallel_for(static_cast<std::int64_t>((count + kPart - 1) / kPart), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::uint64_t>(begin) * kPart; i < std::min(count, static_cast<std::uint64_t>(end) * kPart); ++i)
+      row.run(static_cast<std::uint32_t>(first + i * step), &y[i], 1);
+  });
+  return std::fwrite(y.data(), 4, count, stdout) == count ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int count, char** arg) {
@@ -37,6 +50,8 @@ int main(int count, char** arg) {
     return 0;
   }
   for (const Row& row : kRows) {
+    if (count == 6 && std::strcmp(arg[1], "--part") == 0 && std::strcmp(arg[2], row.name) == 0)
+      return part(row, std::strtoull(arg[3], nullptr, 0), std::strtoull(arg[4], nullptr, 0), std::strtoull(arg[5], nullptr, 0));
     if (count != 2 || std::strcmp(arg[1], row.name) != 0) continue;
     constexpr int kChunk = 1 << 22, kPart = 1 << 14;
     std::vector<float> y(kChunk);

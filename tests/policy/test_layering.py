@@ -13,7 +13,7 @@ BASE_PARTS = ("core", "arith", "card")  # what every kernel family may use
 ALLOWED = {
     "kernels": set(),
     "record/trace": {"kernels/core"},
-    "record/capture": {"record/trace", "kernels/core"},
+    "record/capture": {"record/trace", "record/device_digest", "kernels/core"},
     "record/device_digest": {"record/trace", "kernels/core"},
     "oracle/plan": {"kernels"},
     "oracle/device": {"kernels"},
@@ -26,7 +26,7 @@ ALLOWED = {
                     "oracle/walk", "oracle/collective", "oracle/ops"},
 }
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2|pybind11|Python\.h)")
-TORCH_FREE = {"kernels", "record/trace", "oracle/plan"}
+TORCH_FREE = {"kernels", "record/trace", "record/device_digest", "oracle/plan"}
 
 
 def layer_of(path: str) -> str:

@@ -27,6 +27,7 @@ rec::EnvironmentT environment_of(const py::dict& d) {
   text("device", e.device);
   text("driver", e.driver);
   text("cuda", e.cuda);
+  text("cublas", e.cublas);
   text("cublaslt", e.cublaslt);
   text("cudnn", e.cudnn);
   text("nccl", e.nccl);
@@ -60,6 +61,8 @@ rec::EnvironmentT environment_of(const py::dict& d) {
       card->cc_major = py::cast<int>(c["cc_major"]);
       card->cc_minor = py::cast<int>(c["cc_minor"]);
       card->memory = py::cast<std::uint64_t>(c["memory"]);
+      if (c.contains("ecc")) card->ecc = static_cast<std::int8_t>(py::cast<int>(c["ecc"]));
+      if (c.contains("mig")) card->mig = static_cast<std::int8_t>(py::cast<int>(c["mig"]));
       e.cards.push_back(std::move(card));
     }
   return e;
@@ -76,6 +79,7 @@ py::dict summary_of(const Summary& s) {
   py::dict d;
   d["ops"] = s.ops;
   d["digests"] = s.digests;
+  d["card_launches"] = s.card_launches;
   d["bytes_digested"] = s.hashed;
   d["storages"] = s.storages;
   d["file_bytes"] = s.file_bytes;
@@ -113,7 +117,7 @@ py::dict tensor_of(const rec::TensorT& t) {
 
 // The records of a recording into memory, for tests.
 struct Shown {
-  py::list ops, settled, events, names;
+  py::list ops, settled, events, names, plans;
   void operator()(const std::unique_ptr<rec::OpT>& op) {
     py::dict d;
     d["ticket"] = op->ticket;
@@ -156,6 +160,13 @@ struct Shown {
     for (const auto& t : s.tensors) digests.append(py::make_tuple(t->index, t->after.hex()));
     settled.append(py::make_tuple(s.op, s.ticket, digests));
   }
+  void operator()(const rec::PlanT& p) {
+    py::dict d;
+    d["op"] = p.op;
+    d["library"] = p.library;
+    d["line"] = p.line;
+    plans.append(d);
+  }
   template <class Other>
   void operator()(const Other&) {}
 };
@@ -170,6 +181,7 @@ py::dict shown(Recording& recording) {
   d["events"] = show.events;
   d["names"] = show.names;
   d["settled"] = show.settled;
+  d["plans"] = show.plans;
   return d;
 }
 
@@ -203,14 +215,16 @@ std::vector<Named> named_of(const py::list& entries) {
 }
 
 std::shared_ptr<Recording> make(const py::object& path, const std::string& keep, const py::dict& environment,
-                                bool digests, bool paranoid, int workers) {
+                                bool digests, bool paranoid, int workers, bool card_digests) {
   RecordingOptions options;
   options.keep = keep_of(keep);
   options.digests = digests;
   options.paranoid = paranoid;
   options.workers = workers;
+  options.card_digests = card_digests;
   auto env = environment_of(environment);
   env.keep = static_cast<rec::Keep>(options.keep);
+  options.cuda = env.device == "cuda";
   options.on_card = env.device == "oracle" || env.device == "cuda";
   std::unique_ptr<Sink> sink;
   if (path.is_none()) {
@@ -230,11 +244,37 @@ void bind_recording(py::module_& m) {
   m.def("install", &install);
   m.def("set_empty", &set_empty, "For the bench: a fallback that looks at nothing, on the calling thread.");
   m.def("watch_thread", &watch_thread);
+  // BLAKE3 of CUDA tensors by the card's own kernels; None where the card cannot.
+  m.def("card_digests", [](const py::list& tensors) -> py::object {
+    std::string why;
+    const auto cards = CardDigests::open(why);
+    if (!cards) return py::none();
+    std::vector<CardDigests::Asked> asked;
+    for (const auto& item : tensors) {
+      const at::Tensor t = THPVariable_Unpack(item.ptr());
+      const StridedBytes bytes{t.const_data_ptr(), t.sizes(), t.strides(), t.itemsize()};
+      const auto one = t.is_cuda() ? cards->ask(t.device().index(), bytes) : std::nullopt;
+      if (!one) return py::none();
+      asked.push_back(*one);
+    }
+    cards->flush();
+    py::list out;
+    for (const auto& one : asked) out.append(one.batch->wait(one.index).hex());
+    return out;
+  });
+  m.def("card_facts", [](int device) {
+    const CardFacts f = card_facts(device);
+    py::dict d;
+    d["ecc"] = f.ecc;
+    d["mig"] = f.mig;
+    d["driver_cuda"] = f.driver;
+    return d;
+  });
   m.def("is_running", [] { return running() != nullptr; });
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
       .def(py::init(&make), py::arg("path"), py::arg("keep"), py::arg("environment"), py::arg("digests") = true,
-           py::arg("paranoid") = false, py::arg("workers") = 1)
+           py::arg("paranoid") = false, py::arg("workers") = 1, py::arg("card_digests") = true)
       .def("start", [](std::shared_ptr<Recording> r) { start(std::move(r)); })
       .def("detach", [](Recording& r) { return detach(r); }, NoGil())
       .def("stop", [](Recording& r) {

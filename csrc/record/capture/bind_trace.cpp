@@ -195,6 +195,7 @@ py::dict environment(const rec::EnvironmentT& e) {
   py::dict out;
   const std::pair<const char*, const std::string*> texts[] = {
       {"recorder", &e.recorder},         {"device", &e.device}, {"driver", &e.driver},     {"cuda", &e.cuda},
+      {"cublas", &e.cublas},
       {"cublaslt", &e.cublaslt},         {"cudnn", &e.cudnn},   {"nccl", &e.nccl},         {"torch", &e.torch},
       {"torch_commit", &e.torch_commit}, {"python", &e.python}, {"host_isa", &e.host_isa}, {"cpu", &e.cpu}};
   for (const auto& [key, s] : texts) out[key] = text(*s);
@@ -207,6 +208,8 @@ py::dict environment(const rec::EnvironmentT& e) {
     card["threads_per_sm"] = c->threads_per_sm;
     card["compute_capability"] = std::to_string(c->cc_major) + "." + std::to_string(c->cc_minor);
     card["memory"] = c->memory;
+    card["ecc"] = static_cast<int>(c->ecc);
+    card["mig"] = static_cast<int>(c->mig);
     cards.append(card);
   }
   out["cards"] = cards;

@@ -263,6 +263,7 @@ void Recording::finish_flights() {
                                               "what it brought is not digested.", flight->ticket, flight->op));
     const Locked lock(mutex_);
     settle(*flight, tickets_.load(), done);
+    flush_cards();
   }
 }
 

@@ -166,15 +166,35 @@ SlotPtr Hashing::submit(const Geometry& geometry, const void* base, Hold* hold, 
   return slot;
 }
 
+SlotPtr Hashing::submit(const Geometry& geometry, CardDigests::Asked asked) {
+  auto slot = std::make_shared<Slot>();
+  slot->geometry_ = geometry;
+  slot->card_ = std::move(asked.batch);
+  slot->card_index_ = asked.index;
+  digests_.fetch_add(1, std::memory_order_relaxed);
+  return slot;
+}
+
 bool Hashing::claim(Slot& slot) {
   int expected = Slot::kQueued;
   if (!slot.state_.compare_exchange_strong(expected, Slot::kRunning)) return false;
-  queued_bytes_.fetch_sub(slot.geometry_.bytes);
+  if (!slot.on_card()) queued_bytes_.fetch_sub(slot.geometry_.bytes);
   return true;
 }
 
 void Hashing::run(Slot& slot) {
   const Geometry& g = slot.geometry_;
+  if (slot.on_card()) {
+    try {
+      slot.value_ = slot.card_->wait(slot.card_index_);
+    } catch (...) {
+      slot.error_ = std::current_exception();
+    }
+    hashed_.fetch_add(static_cast<std::uint64_t>(g.bytes), std::memory_order_relaxed);
+    slot.state_.store(Slot::kReady, std::memory_order_release);
+    slot.state_.notify_all();
+    return;
+  }
   const StridedBytes bytes{slot.base_ + g.first, g.sizes, g.strides, static_cast<std::size_t>(g.itemsize)};
   if (g.contiguous()) {
     slot.value_ = blake3(slot.base_ + g.first, static_cast<std::size_t>(g.bytes));
@@ -195,12 +215,9 @@ void Hashing::run(Slot& slot) {
 }
 
 void Hashing::finish(Slot& slot) {
-  if (slot.ready()) return;
-  if (claim(slot)) {
-    run(slot);
-    return;
-  }
+  if (!slot.ready() && claim(slot)) run(slot);
   for (int s = slot.state_.load(); s != Slot::kReady; s = slot.state_.load()) slot.state_.wait(s);
+  if (slot.error_) std::rethrow_exception(slot.error_);
 }
 
 void Hashing::wake() {

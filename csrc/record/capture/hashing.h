@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include "csrc/record/capture/device.h"
 #include "csrc/record/trace/digest.h"
 
 namespace step_oracle::capture {
@@ -61,6 +63,8 @@ class Slot {
   bool ready() const { return state_.load(std::memory_order_acquire) == kReady; }
   const Digest& value() const { return value_; }  // once ready
   bool keeps() const { return keep_; }
+  // The card computes it, in the order of its stream: who writes the memory next need not wait.
+  bool on_card() const { return card_ != nullptr; }
 
  private:
   friend class Hashing;
@@ -71,6 +75,9 @@ class Slot {
   Geometry geometry_;
   const std::byte* base_ = nullptr;
   Hold* hold_ = nullptr;
+  std::shared_ptr<CardBatch> card_;
+  std::uint32_t card_index_ = 0;
+  std::exception_ptr error_;  // the card's; thrown by finish()
 };
 using SlotPtr = std::shared_ptr<Slot>;
 
@@ -88,6 +95,7 @@ class Hashing {
 
   // `base` is the storage's first byte. Without a hold the digest is known on return.
   SlotPtr submit(const Geometry& geometry, const void* base, Hold* hold, bool keep);
+  SlotPtr submit(const Geometry& geometry, CardDigests::Asked asked);
   // Returns when the digest is known; does the work itself where nobody has begun it.
   void finish(Slot& slot);
   // Ends the workers; callers then hash themselves.

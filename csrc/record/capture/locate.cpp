@@ -115,6 +115,7 @@ void Recording::look_up_generator(Call& call) {
       return;  // a device without a generator
     }
   }
+  if (options_.cuda && call.generator.device().is_cuda()) refuse_capture(call.generator.device().index(), call.info.name);
   auto use = std::make_unique<rec::GeneratorUseT>();
   use->device = call.generator.device().str();
   read_generator(call.generator, use->before, use->before_digest);

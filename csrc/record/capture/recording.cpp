@@ -27,6 +27,8 @@ Geometry geometry_of(const at::Tensor& t) {
   return Geometry::of(t.sizes(), t.strides(), t.storage_offset(), static_cast<std::int64_t>(t.itemsize()));
 }
 
+const std::string kHostDigests = "Digests were taken on the host, which waits for the card at every op. ";
+
 const std::string& device_name(c10::Device device) {
   static thread_local std::vector<std::pair<c10::Device, std::string>> names;
   for (const auto& [d, name] : names)
@@ -53,13 +55,24 @@ Recording::Recording(std::unique_ptr<Sink> sink, RecordingOptions options)
       storages_(*hashing_),
       session_(next_session()),
       pid_(getpid()),
-      begun_(std::chrono::steady_clock::now()) {}
+      begun_(std::chrono::steady_clock::now()) {
+  if (!options_.cuda) return;
+  lt_log_ = LtLog::switch_on();
+  if (!options_.digests || options_.paranoid || !options_.card_digests) return;
+  std::string why;
+  cards_ = CardDigests::open(why);
+  if (!cards_) event(rec::EventKind::Note, kHostDigests + why);
+}
 
 Recording::~Recording() {
-  if (getpid() == pid_) return;
+  if (getpid() == pid_) {
+    if (lt_log_) LtLog::switch_off();
+    return;
+  }
   // A forked child, where the threads behind these are not: they are left as they are.
   (void)outbox_.release();
   (void)hashing_.release();
+  (void)cards_.release();
   (void)sink_.release();
 }
 
@@ -91,6 +104,7 @@ void Recording::run(const c10::OperatorHandle& op, const OpInfo& info, c10::Disp
   call.record->name = info.name;
   call.record->overload = info.overload;
   call.record->ticket = tickets_.fetch_add(1);
+  if (options_.cuda) refuse_capture(call);
   locate(call);
   look_up_generator(call);
   find_completed(call);
@@ -98,6 +112,8 @@ void Recording::run(const c10::OperatorHandle& op, const OpInfo& info, c10::Disp
   const auto begun = Clock::now();
   auto ended = begun;
   try {
+    std::optional<LtLog> log;
+    if (lt_log_) log.emplace(call.log_lines);
     op.redispatchBoxed(next, stack);
     ended = Clock::now();
   } catch (const std::exception& e) {
@@ -139,6 +155,7 @@ void Recording::begin(Call& call) {
     Storages::Seen seen;
     value->i = static_cast<std::int64_t>(storages_.of(*storage.unsafeGetStorageImpl(), &seen).id);
   }
+  flush_cards();
   describe_collective(call);
   if (call.accumulates != nullptr) note_gradients(call);
   if (call.info.geometry_only) return;
@@ -227,6 +244,17 @@ SlotPtr Recording::digest(StorageState& s, const at::Tensor& t, const Geometry& 
   if (s.direct || g.bytes == 0) return storages_.digest(s, g, keep);
   for (auto& d : s.digests)
     if (d.geometry == g && (!keep || d.slot->keeps())) return d.slot;
+  if (cards_ && !keep && t.is_cuda()) {
+    const std::int64_t size = g.bytes, step = 1;
+    const auto* first = static_cast<const std::byte*>(s.data) + g.first;
+    const StridedBytes bytes = g.contiguous() ? StridedBytes{first, {&size, 1}, {&step, 1}, 1}
+                                              : StridedBytes{first, g.sizes, g.strides, static_cast<std::size_t>(g.itemsize)};
+    if (auto asked = cards_->ask(t.device().index(), bytes)) {
+      auto slot = hashing_->submit(g, std::move(*asked));
+      s.digests.push_back({g, slot});
+      return slot;
+    }
+  }
   const at::Tensor host = on_host(t);
   auto& storage = *host.storage().unsafeGetStorageImpl();
   auto slot = hashing_->submit(Geometry::whole(g.bytes), storage.data(), hold_of(storage), keep);
@@ -315,7 +343,38 @@ void Recording::finish(Call& call, const char* error) {
   }
   if (options_.paranoid) compare(call);
   ++recorded_;
+  flush_cards();
+  const auto ticket = call.ticket();
   outbox_->put(std::move(call.record), std::move(call.blanks));
+  for (auto& line : call.log_lines) {
+    rec::PlanT plan;
+    plan.op = ticket;
+    plan.library = "cublaslt";
+    plan.line = std::move(line);
+    outbox_->put(std::move(plan));
+  }
+}
+
+// What was asked of the cards since the last call, on their current streams.
+void Recording::flush_cards() {
+  if (!cards_) return;
+  cards_->flush();
+  const std::string trouble = cards_->trouble();
+  if (!trouble.empty()) add_event(rec::EventKind::Note, tickets_.load(), kHostDigests + trouble);
+}
+
+void Recording::refuse_capture(const Call& call) {
+  for (const auto& use : call.uses)
+    if (use.tensor->is_cuda()) return refuse_capture(use.tensor->device().index(), call.info.name);
+}
+
+void Recording::refuse_capture(c10::DeviceIndex device, const std::string& op) {
+  if (is_capturing(device)) {
+    incomplete("A CUDA graph was captured inside the recording: its ops did not run.");
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "step-oracle: ", op, " runs inside the capture of a CUDA graph, where ops "
+                                "are noted down and do not run: record the step without CUDA graphs (torch.cuda.graph, "
+                                "torch.compile's mode=\"reduce-overhead\"), or end the recording before the capture.");
+  }
 }
 
 // A card's program starts from what the host draws too (a batch made on the CPU): a replay cannot draw it again.
@@ -451,11 +510,13 @@ void Recording::names(rec::Moment moment, const std::vector<Named>& entries) {
     }
     names.entries.push_back(std::move(name));
   }
+  flush_cards();
   if (outbox_) outbox_->put(std::move(names), std::move(blanks));
 }
 
 void Recording::know_all() {
   const Locked lock(mutex_);
+  flush_cards();
   storages_.each([&](StorageState& s) {
     for (auto& d : s.digests) hashing_->finish(*d.slot);
   });
@@ -488,6 +549,7 @@ Summary Recording::summary() const {
   s.waits = waits_.load();
   s.digests = hashing_->digests();
   s.hashed = hashing_->bytes_hashed();
+  s.card_launches = cards_ ? cards_->launches() : launches_;
   s.storages = storages_.count();
   s.file_bytes = sink_->bytes();
   s.seconds = stopped_ ? seconds_ : std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
@@ -510,10 +572,18 @@ Summary Recording::stop() {
   if (waits_.load() > 0)
     event(rec::EventKind::Note, fmt::format("The recorder waited for {} collectives that the program had not waited for.", waits_.load()));
   hashing_->wake();
-  outbox_->drain();
+  std::exception_ptr failed;  // the threads end, whatever happened to the sink or the card
+  try {
+    outbox_->drain();
+  } catch (...) {
+    failed = std::current_exception();
+  }
   outbox_.reset();
   hashing_->join();
+  if (cards_) launches_ = cards_->launches();
+  cards_.reset();
   stopped_ = true;
+  if (failed) std::rethrow_exception(failed);
   if (keep_error_) std::rethrow_exception(keep_error_);
   rec::EndT end;
   end.complete = reason_.empty();

@@ -32,6 +32,8 @@ enum class Keep : std::uint8_t { kDigests, kState, kAll };
 
 struct RecordingOptions {
   Keep keep = Keep::kDigests;
+  bool cuda = false;          // the recorded ops run on a CUDA card
+  bool card_digests = true;   // there: digests are computed on the card, where that is possible
   bool on_card = false;  // the recorded ops run on a card, and the host's only prepare for them
   bool digests = true;    // false: metadata only (benches)
   bool paranoid = false;  // every argument before and after every op, at once: finds writes that nobody declared
@@ -48,6 +50,7 @@ struct Named {
 };
 
 struct Summary {
+  std::uint64_t card_launches = 0;  // of the card's own digests; 0: they were taken on the host
   std::uint64_t ops = 0, digests = 0, hashed = 0, storages = 0, file_bytes = 0, fakes = 0, waits = 0;
   double seconds = 0;
   double overhead_seconds = 0;  // of it, the recorder's, on the threads that ran ops
@@ -112,6 +115,10 @@ class Recording {
   void locate(Call& call);
   void link(Call& call);
   void look_up_generator(Call& call);
+  // Throws NotImplementedError inside a CUDA graph's capture, where nothing runs yet.
+  void refuse_capture(const Call& call);
+  void refuse_capture(c10::DeviceIndex device, const std::string& op);
+  void flush_cards();
   void read_generator(const at::Generator& generator, std::vector<std::uint8_t>& bytes, Digest& digest);
 
   // Under the mutex.
@@ -145,6 +152,9 @@ class Recording {
   std::unique_ptr<Sink> sink_;
   std::unique_ptr<Hashing> hashing_;
   std::unique_ptr<Outbox> outbox_;
+  std::unique_ptr<CardDigests> cards_;  // null: the host computes the digests
+  std::uint64_t launches_ = 0;  // of cards_, once it is gone
+  bool lt_log_ = false;
   std::mutex mutex_;
   Storages storages_;
   const std::uint64_t session_;

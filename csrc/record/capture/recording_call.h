@@ -33,6 +33,7 @@ struct Recording::Call {
   std::vector<Blank> blanks;
   std::vector<std::shared_ptr<InFlight>> done;  // collectives found complete before the lock
   c10::intrusive_ptr<c10d::Work> work;
+  std::vector<std::string> log_lines;  // cuBLASLt's
   at::Generator generator;
   bool has_meta = false, has_real = false;
   bool draws = true;         // false: a dropout probability of 0

@@ -12,7 +12,7 @@
 namespace step_oracle::capture {
 
 using Record = std::variant<std::unique_ptr<rec::OpT>, rec::SchemaT, rec::StorageT, rec::StorageInitT, rec::FreedT,
-                            rec::NamesT, rec::SettledT, rec::EventT>;
+                            rec::NamesT, rec::SettledT, rec::EventT, rec::PlanT>;
 
 class Sink {
  public:

@@ -168,11 +168,11 @@ bool touch(const Geometry& a, const Geometry& b) { return a.low < b.high && b.lo
 
 void Storages::before_write(StorageState& s, const Geometry& g) {
   for (auto& d : s.digests)
-    if (!d.slot->ready() && touch(d.geometry, g)) hashing_.finish(*d.slot);
+    if (!d.slot->ready() && !d.slot->on_card() && touch(d.geometry, g)) hashing_.finish(*d.slot);
   for (StorageState* other : s.overlapping) {
     const Geometry there = seen_from(s, g, *other);
     for (auto& d : other->digests)
-      if (!d.slot->ready() && touch(d.geometry, there)) hashing_.finish(*d.slot);
+      if (!d.slot->ready() && !d.slot->on_card() && touch(d.geometry, there)) hashing_.finish(*d.slot);
   }
 }
 

@@ -1,5 +1,6 @@
-// Everything that leans on torch's internals. What was read and measured is for torch 2.13; another release is refused
-// here when compiling, and by step_oracle/record.py when it runs.
+// Everything that leans on torch's internals. What was read and measured is for torch 2.13; 2.11 and 2.12 compile, for a
+// card's machine that has them (scripts/card_probe), and another release is refused here. step_oracle/record.py refuses a
+// torch other than the one that this was built with.
 //
 // The key: DispatchKey::Fake lies below Python, functorch, autograd and autocast and above every backend, so a boxed
 // fallback there sees casts, real in-place ops, views and factories, once each. torch 2.13 registers nothing on it.
@@ -11,11 +12,15 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#if __has_include(<torch/csrc/autograd/node.h>)
 #include <torch/csrc/autograd/node.h>
+#else
+#include <torch/csrc/autograd/function.h>  // to 2.12
+#endif
 #include <torch/headeronly/version.h>
 
-#if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR != 13
-#error "csrc/record/capture is written for torch 2.13: check this header against the new release, and run tests/python/test_record_*.py"
+#if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR < 11 || TORCH_VERSION_MINOR > 13
+#error "csrc/record/capture is written for torch 2.13, and compiles with 2.11: check this header against the new release, and run tests/python/test_record_*.py"
 #endif
 
 namespace step_oracle::capture {

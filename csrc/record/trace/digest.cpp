@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <memory>
 #include <new>
-#include <vector>
 
 #include "csrc/kernels/core/error.h"
 
@@ -13,29 +12,6 @@ namespace step_oracle {
 namespace {
 
 constexpr std::size_t kPiece = 64 << 10;  // bytes copied out at a time: stays in the second-level cache
-
-// Dimensions of size 1 dropped, neighbours that are one run of memory joined: what is left is walked.
-struct Walk {
-  std::vector<std::int64_t> sizes, strides;
-  bool empty = false;
-};
-
-Walk plan_walk(const StridedBytes& t) {
-  Walk w;
-  for (std::size_t d = 0; d < t.sizes.size(); ++d) {
-    const std::int64_t n = t.sizes[d], s = t.strides[d];
-    if (n == 0) w.empty = true;
-    if (n == 1) continue;
-    if (!w.sizes.empty() && w.strides.back() == n * s) {
-      w.sizes.back() *= n;
-      w.strides.back() = s;
-    } else {
-      w.sizes.push_back(n);
-      w.strides.push_back(s);
-    }
-  }
-  return w;
-}
 
 template <std::size_t kItem>
 void gather(std::byte* to, const std::byte* from, std::int64_t n, std::int64_t step_bytes) {
@@ -60,6 +36,23 @@ void gather(std::size_t item, std::byte* to, const std::byte* from, std::int64_t
 }
 
 }  // namespace
+
+Walk plan_walk(const StridedBytes& t) {
+  Walk w;
+  for (std::size_t d = 0; d < t.sizes.size(); ++d) {
+    const std::int64_t n = t.sizes[d], s = t.strides[d];
+    if (n == 0) w.empty = true;
+    if (n == 1) continue;
+    if (!w.sizes.empty() && w.strides.back() == n * s) {
+      w.sizes.back() *= n;
+      w.strides.back() = s;
+    } else {
+      w.sizes.push_back(n);
+      w.strides.push_back(s);
+    }
+  }
+  return w;
+}
 
 std::string Digest::hex() const {
   static constexpr char kDigits[] = "0123456789abcdef";

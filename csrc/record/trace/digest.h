@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace step_oracle {
 
@@ -41,6 +42,13 @@ struct StridedBytes {
   std::span<const std::int64_t> strides;
   std::size_t itemsize = 0;
 };
+
+// Dimensions of size 1 dropped, neighbours that are one run of memory joined: what is left is walked.
+struct Walk {
+  std::vector<std::int64_t> sizes, strides;
+  bool empty = false;
+};
+Walk plan_walk(const StridedBytes& t);
 
 // True where the logical bytes lie in one piece in row-major order (dimensions of size 1 are ignored).
 bool is_row_major(const StridedBytes& t);

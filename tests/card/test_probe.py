@@ -1,0 +1,179 @@
+"""scripts/card_probe: the dry run from end to end, resumption, refusals."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import pathlib
+import resource
+from typing import Any
+
+import outputs
+import pytest
+from probe import products, store
+
+
+def units(folder: pathlib.Path, section: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lzma.open(folder / f"{section}.json.xz").read())["units"]
+    return found
+
+
+def test_a_dry_run_is_whole_and_small(dry: pathlib.Path) -> None:
+    manifest = json.loads((dry / "manifest.json").read_text())
+    assert manifest["dry"] is True and manifest["card"]["virtual"] is True
+    assert set(manifest["sections"]) == {"vectors", "arith", "products", "attention", "steps", "costs"}
+    assert all(s["whole"] and s["done"] == s["units"] > 0 for s in manifest["sections"].values())
+    assert len(manifest["files"]) + 1 <= store.MOST_FILES and not manifest["left_out"]
+    assert all(f["bytes"] <= store.MOST_BYTES for f in manifest["files"].values())
+    assert {p.name for p in dry.iterdir()} == {*manifest["files"], "manifest.json"}
+
+
+def test_the_virtual_card_gives_the_vectors(dry: pathlib.Path) -> None:
+    rows = units(dry, "vectors")
+    assert len(rows) >= 12 and all(r.get("equal") is True or "na" in r for r in rows.values())
+    assert sum(r.get("equal") is True for r in rows.values()) >= 10
+
+
+def test_steps_leave_traces(dry: pathlib.Path) -> None:
+    rows = units(dry, "steps")
+    traces = [t for r in rows.values() for t in r["traces"]]
+    assert {t["keep"] for t in traces} == {"state", "digests"} and all(t["complete"] for t in traces)
+    assert all(len(r["losses"]) == 2 for r in rows.values())
+
+
+def test_a_run_goes_on_where_it_stopped(dry: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    folder = outputs.copy_of(dry, tmp_path / "out")
+    work = store.work_folder(folder)
+    lines = (work / "vectors.jsonl").read_bytes().splitlines(keepends=True)
+    (work / "vectors.jsonl").write_bytes(b"".join(lines[:5]) + lines[5][: len(lines[5]) // 2])
+    (folder / "manifest.json").unlink()
+    assert outputs.imported(folder, "--check").returncode == 2, "without a manifest the run did not end"
+    done = outputs.probe("--dry", "--out", folder, "--section", "vectors")
+    assert done.returncode == 0, done.stderr
+    assert units(folder, "vectors") == units(dry, "vectors")
+    again = (work / "vectors.jsonl").read_bytes().splitlines(keepends=True)
+    assert again[:5] == lines[:5] and len(again) == len(lines)
+
+
+def test_a_full_disk_loses_nothing(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "out"
+    work = store.work_folder(folder)
+
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+
+    full = outputs.probe("--dry", "--out", folder, "--section", "vectors", preexec_fn=little_room)
+    assert full.returncode == 2 and "what was measured before is kept" in full.stderr, full.stderr
+    kept = store.Store(folder, json.loads((work / "run.json").read_text())).done("vectors")
+    assert kept, "the units before"
+    done = outputs.probe("--dry", "--out", folder, "--section", "vectors")
+    assert done.returncode == 0, done.stderr
+    assert kept.items() <= units(folder, "vectors").items()
+
+
+RUN = {"card": {"name": "a"}, "driver": "1", "torch": "2", "source": "3", "dry": True}
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(store.ProbeError, match="holds other things"):
+        store.Store(tmp_path, RUN)
+    with pytest.raises(store.ProbeError, match="is a file"):
+        store.Store(tmp_path / "notes.txt", RUN)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_another_run_is_refused(tmp_path: pathlib.Path) -> None:
+    store.Store(tmp_path / "out", RUN)
+    store.Store(tmp_path / "out", RUN)
+    for key in RUN:
+        with pytest.raises(store.ProbeError, match=f"another {key}"):
+            store.Store(tmp_path / "out", RUN | {key: "other"})
+
+
+def test_a_damaged_unit_ends_what_is_believed(tmp_path: pathlib.Path) -> None:
+    s = store.Store(tmp_path / "out", RUN)
+    for i in range(4):
+        s.add("x", f"u{i}", {"n": i})
+    path = tmp_path / "out.work/x.jsonl"
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b'"n":2', b'"n":7'))
+    assert list(s.done("x")) == ["u0", "u1"]
+    s.add("x", "u2", {"n": 2})
+    assert s.done("x") == {f"u{i}": {"n": i} for i in range(3)}
+
+
+def test_traces_that_do_not_fit_are_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MOST_BYTES", 40000)
+    s = store.Store(tmp_path / "out", RUN)
+    for name, size in (("a", 9000), ("b", 9000), ("c", 20000), ("d", 50000)):
+        (s.work / f"{name}.trace").write_bytes(b"x" * size)
+    manifest = s.pack({"x": {}}, {"dry": True})
+    assert manifest["left_out"] == ["d.trace: 50000 bytes"]
+    assert {"traces-1.tar", "traces-2.tar"} <= set(manifest["files"])
+    assert all(f["bytes"] <= 40000 for f in manifest["files"].values())
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    ([], "give --out FOLDER"),
+    (["--out", "/nowhere/at/all", "--dry", "--minutes", "0"], "--minutes"),
+    (["--out", "OUT"], "run this on a machine with a card, or with --dry"),
+])
+def test_one_sentence_where_it_cannot_run(tmp_path: pathlib.Path, arguments: list[str], says: str) -> None:
+    done = outputs.called("card_probe", *[str(tmp_path / "o") if a == "OUT" else a for a in arguments])
+    assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    done = outputs.probe("--dry", "--out", tmp_path / "locked/out", "--section", "vectors")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+class FakeLt:
+    """cuBLASLt as far as the heuristic asks it: answers what it was asked about."""
+
+    def __init__(self) -> None:
+        self.layouts: list[tuple[int, int, int]] = []
+        self.made = self.gone = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("Create"):
+            def create(p: Any, *args: Any) -> int:
+                self.made += name != "cublasLtCreate"
+                p._obj.value = 1 + self.made
+                if "Layout" in name:
+                    self.layouts.append((args[1].value, args[2].value, args[3].value))
+                return 0
+            return create
+        if name.endswith("Destroy"):
+            def destroy(p: Any) -> int:
+                self.gone += 1
+                return 0
+            return destroy
+        if name == "cublasLtMatmulAlgoGetHeuristic":
+            def ask(*args: Any) -> int:
+                args[-1]._obj.value = 1
+                args[-2]._obj.workspace = 4096
+                return 0
+            return ask
+        if name == "cublasLtMatmulAlgoConfigGetAttribute":
+            def get(algo: Any, attribute: Any, value: Any, size: Any, written: Any) -> int:
+                value._obj.value = 10 * attribute.value
+                return 0
+            return get
+        return lambda *args: 0
+
+
+def test_the_heuristic_is_asked_for_torchs_call() -> None:
+    products._handle = None
+    lt = FakeLt()
+    row = products.heuristic("bfloat16", 5, 7, 9, "nt", lt)
+    assert row == {"workspace": 4096, "id": 0, "tile": 10, "splits": 20, "reduction": 30, "swizzle": 40, "custom": 50,
+                   "stages": 60, "inner": 70, "cluster": 80}
+    assert lt.layouts == [(9, 7, 9), (9, 5, 9), (7, 5, 7)], "b^T, a, out: column-major, with their leading dimensions"
+    assert lt.made == lt.gone == 5
+    assert "na" in products.heuristic("float32", 1, 1, 1, "nn", object())
+    products._handle = None
