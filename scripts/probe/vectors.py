@@ -181,6 +181,8 @@ def softmax(base: str, case: str, meta: dict[str, Any], a: Arrays) -> Arrays:
 def norms(base: str, case: str, meta: dict[str, Any], a: Arrays) -> Arrays:
     if base == "norm2":
         return reduction(base, case, meta, a)
+    if not base.startswith(("layer_norm", "rms_norm")):
+        raise NoCall(f"no call is written for {case}")
     rows, n = numbers(meta["shape"])[:2]
     gamma, x = a.get("in_gamma"), a["in_x"].view(rows, n)
     if base in ("layer_norm", "layer_norm_rowwise"):
