@@ -6,6 +6,7 @@ python tests/python/recipe_run.py FOLDER [--card NAME] [--steps N] [--shape tiny
 from __future__ import annotations
 
 import argparse
+import json
 import pathlib
 import random
 from typing import Any
@@ -17,7 +18,7 @@ import step_oracle
 from step_oracle import demo, recipe
 
 SHAPES = {
-    "tiny": demo.Config(width=32, heads=2, layers=2, context=32, batch=2),
+    "tiny": demo.Config(width=32, heads=2, layers=2, context=80, batch=4),
     "small": demo.Config(width=256, heads=4, layers=4, context=64, batch=4),  # 3.2 M parameters
 }
 
@@ -28,6 +29,17 @@ def corpus(path: pathlib.Path, size: int = 60_000) -> pathlib.Path:
         draw = random.Random(5)
         words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(2, 8))) for _ in range(400)]
         path.write_text(" ".join(draw.choices(words, k=size // 5))[:size])
+    return path
+
+
+def plan_table(path: pathlib.Path, card: str) -> pathlib.Path:
+    """A table that splits one product of the tiny shape, so that the plan is in the bytes."""
+    row = {
+        "op": "addmm", "dtype": "float32", "layout": "nt", "epilogue": "bias", "m": 320, "n": 96, "k": 32,
+        "plan": {"splits": 2, "width": 16}, "source": "made up for tests",
+    }  # fmt: skip
+    table = {"format": "step-oracle plan table 1", "card": card, "library": "none", "source": "made up", "rows": [row]}
+    path.write_text(json.dumps(table))
     return path
 
 
@@ -46,9 +58,10 @@ def train(
     schedule: dict[str, Any] | None = None,
     dropout: float = 0.1,
     build: bool = True,
+    plans: pathlib.Path | None = None,
 ) -> recipe.Run:
     c = SHAPES[shape]
-    step_oracle.set_card(card)
+    step_oracle.set_card(card, plans=plans)
     torch.manual_seed(c.seed)
     text = corpus(folder.parent / "corpus.txt")
     run = recipe.Run(
@@ -108,10 +121,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="tiny")
     parser.add_argument("--optimizer", default="foreach")
+    parser.add_argument("--planned", action="store_true", help="with a plan table that splits a product")
     args = parser.parse_args()
     args.folder.parent.mkdir(parents=True, exist_ok=True)
-    train(args.folder, card=args.card, steps=args.steps, shape=args.shape, optimizer=args.optimizer)
-    text = recipe.write(args.folder, str(args.folder.parent / "corpus.txt"))
+    plans = plan_table(args.folder.with_suffix(".plans.json"), args.card) if args.planned else None
+    train(
+        args.folder,
+        card=args.card,
+        steps=args.steps,
+        shape=args.shape,
+        optimizer=args.optimizer,
+        plans=plans,
+    )
+    corpus_path = str(args.folder.parent / "corpus.txt")
+    text = recipe.write(args.folder, corpus_path, plans=str(plans) if plans else None)
     out = args.folder.with_suffix(".recipe.json")
     out.write_text(text + "\n")
     print(f"{out}: {len(text)} bytes")
