@@ -106,6 +106,11 @@ class Block:
         """Without noting that it was read: for checks that do not use the value."""
         return self._value.get(field)
 
+    def value(self) -> dict[str, Any]:
+        """All of it, as read: for one that checks and consumes every field itself."""
+        self._read |= set(self._value)
+        return self._value
+
     def get(self, field: str) -> Any:
         self._read.add(field)
         return self._value[field]

@@ -107,12 +107,16 @@ class Recipe:
         corpus.digest("blake3")
         sampler.check(r.block("sampler"))
         init = r.block("init")
-        kinds = {"state": "kind state", "card program": "kind blob generator"}
+        kinds = {"state": "kind state", "card program": "kind blob generator", "host draws": "kind term"}
         if not isinstance(init.raw("kind"), str) or init.raw("kind") not in kinds:
             raise init.fail("kind", f"give one of {', '.join(kinds)}")
         init.only(kinds[init.raw("kind")])
         if init.raw("kind") == "state":
             init.digest("state")
+        elif init.raw("kind") == "host draws":
+            from step_oracle import initialisation
+
+            initialisation.check(init.block("term").value())
         else:
             init.digest("blob")
             self._check_generator(init, "generator")

@@ -66,8 +66,19 @@ class Run:
     def generator(self) -> str:
         return bytes(torch.get_device_module(self.device).get_rng_state().tolist()).hex()
 
-    def build(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-        """The model that ``make`` gives, made on the card; its making is recorded as the initial state's program."""
+    def build(self, make: Callable[[], torch.nn.Module], seed: int | None = None) -> torch.nn.Module:
+        """The model that ``make`` gives, and the recipe's initial state with it.
+
+        It is made on the card, and its making recorded as a program; with ``seed`` (of torch.manual_seed) on the host, its
+        draws observed as a term that any host computes, and then moved to the card.
+        """
+        if seed is not None:
+            from step_oracle import initialisation
+
+            with initialisation.observe(seed=seed) as seen:
+                model = make()
+            self.about["init"] = {"term": seen.term(model)}
+            return model.to(self.device)
         before = self.generator()
         recording = step_oracle.record(self.folder / "init.trace")
         with recording, torch.device(self.device):

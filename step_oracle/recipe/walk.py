@@ -151,9 +151,14 @@ def initial(recipe: Recipe, init: str | None) -> State:
         if (found := state_digest(saved.tensors, "")) != block.digest("state"):
             raise ValueError(f"{init} has the state digest {found}, and the recipe begins from {block.digest('state')}")
         state = {n: place(_named(saved.tensors, n, init), where) for n, where in recipe.state_places(0).items()}
+    elif init is not None:
+        raise ValueError("the recipe computes its initial state: leave --init out")
+    elif kind == "host draws":
+        from step_oracle import initialisation
+
+        drawn = initialisation.tensors(block.block("term").value())
+        state = {n: place(_named(drawn, n, "init.term"), where) for n, where in recipe.state_places(0).items()}
     else:
-        if init is not None:
-            raise ValueError("the recipe computes its initial state: leave --init out")
         if block.get("generator") is not None:
             set_generator(_generator(block.block("generator")))
         switches = {key: recipe.root.block("switches").text(key) for key in recipe.root.block("switches")}

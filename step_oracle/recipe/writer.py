@@ -213,6 +213,8 @@ def _exceptions(
 def _init(folder: pathlib.Path, about: dict[str, Any], first: Trace, draft: Draft) -> tuple[dict[str, Any], str | None]:
     if about["init"] is None:
         return _init_state(folder, first, draft), None
+    if "term" in about["init"]:
+        return {"kind": "host draws", "term": about["init"]["term"]}, None
     from step_oracle import device
 
     trace = Trace(folder / "init.trace")

@@ -64,7 +64,7 @@ def more_rows(plans: dict[str, Any]) -> dict[str, Any]:
 
 
 def init_range(recipe: dict[str, Any]) -> str:
-    """The host's path that drew the weights is this run's program on the card: its first deviation by an ulp of float32 or two."""
+    """The host's path that drew the weights is this run's program on the card: its first spread by some ulps."""
     key = recipe["init"]["blob"]
     program = json.loads(document.unpack(key, recipe["blobs"][key]))
     op = next(o for o in program["ops"] if o[0] == "aten::normal_")
