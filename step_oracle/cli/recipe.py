@@ -68,7 +68,7 @@ def register(subparsers: Any) -> None:
         made[name].add_argument("-o", "--out", metavar="FILE", required=name != "attest")
     made["write"].add_argument("--card", metavar="NAME", help="where the recordings' card has no profile of its own")
     made["write"].add_argument(
-        "--plans", metavar="FILE", help="the card's plan table; without one, the one that comes along"
+        "--plans", metavar="FILE", help="the card's plan table, or \"pinned\"; without one, the one that comes along"
     )
     for name in ("verify", "estimate"):
         made[name].add_argument(

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import sampler, terms
+from . import digests, sampler, terms
 from .canonical import MOST_BYTES, Block, Malformed, dump, is_digest, parse
 
 FORMAT = "step-oracle recipe 1"
@@ -35,7 +35,7 @@ class Recipe:
         data = text.encode() if isinstance(text, str) else text
         self.path = path
         self.root = Block(parse(data))
-        self.digest: str = device.extension().blake3(data.removesuffix(b"\n"))
+        self.digest: str = digests.of_bytes(data.removesuffix(b"\n"))
         self._check()
         self.root.forget_reads()
 
@@ -73,7 +73,7 @@ class Recipe:
             raise card.fail("name", f"give one of {', '.join(known)}")
         own = known[card.raw("name")]
         for field in ("sms", "threads_per_sm", "compute_capability"):
-            if card.raw(field) != getattr(own, field) or isinstance(card.raw(field), bool):
+            if card.raw(field) != getattr(own, field) or type(card.raw(field)) is not type(getattr(own, field)):
                 raise card.fail(field, f"the {own.name} has {getattr(own, field)!r}")
         self.card = own.name
         klass = self.root.block("class")
@@ -284,7 +284,6 @@ def pack(text: str) -> str:
 
 def unpack(key: str, packed: Any) -> str:
     """A blob's text; its key is the text's digest."""
-    from step_oracle import device
 
     if not is_digest(key):
         raise Malformed(f"blobs: the key '{key[:80]}' is no digest")
@@ -302,7 +301,7 @@ def unpack(key: str, packed: Any) -> str:
         raise Malformed(f"blobs.{key} does not unpack: {error}") from None
     if not unpacker.eof or unpacker.unused_data:
         raise Malformed(f"blobs.{key} is cut, too long, or has bytes behind its end")
-    if device.extension().blake3(out) != key:
+    if digests.of_bytes(out) != key:
         raise Malformed(f"blobs.{key}: its bytes have another digest: they were changed")
     dumped = dump(parse(out, f"blobs.{key}"))
     if dumped.encode() != out:

@@ -17,6 +17,7 @@ import torch
 
 from step_oracle.trace import Record, Trace
 
+from . import digests
 from .canonical import dump
 
 FORMAT = "step-oracle program 1"
@@ -397,14 +398,12 @@ def _term(values: list[float], terms: list[dict[str, float]]) -> str | None:
 
 
 def _slot(slots: list[Slot], terms: list[dict[str, float]]) -> dict[str, Any]:
-    from step_oracle import device
-
     s = slots[0]
     if s.kind != "bytes":
         return {s.kind: s.name, "is": s.place}
     same = all(x.digest == s.digest for x in slots)
     if s.place == ["host", "float64", []] and (s.phase == "optimizer" or not same):
-        digest = device.extension().digest
+        digest = digests.of_tensor
         for key in terms[0] if terms else ():
             if all(
                 digest(torch.tensor(t[key], dtype=torch.float64)) == x.digest for t, x in zip(terms, slots, strict=True)

@@ -69,8 +69,8 @@ class Run:
     def build(self, make: Callable[[], torch.nn.Module], seed: int | None = None) -> torch.nn.Module:
         """The model that ``make`` gives, and the recipe's initial state with it.
 
-        It is made on the card, and its making recorded as a program; with ``seed`` (of torch.manual_seed) on the host, its
-        draws observed as a term that any host computes, and then moved to the card.
+        It is made on the card, and its making recorded as a program; with ``seed`` (of torch.manual_seed) on the host,
+        its draws observed as a term that any host computes, and then moved to the card.
         """
         if seed is not None:
             from step_oracle import initialisation

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from step_oracle import device
+
+from . import digests
 from .canonical import Block, Malformed
 
 KINDS = {
@@ -44,14 +47,12 @@ class Corpus:
     """The file's tokens, mapped and not read; its digest is taken once."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        from step_oracle import device
-
         self.path = pathlib.Path(path)
         self.size = self.path.stat().st_size
         if self.size == 0:
             raise ValueError(f"the corpus {self.path} is empty")
         self.bytes = torch.from_file(str(self.path), shared=False, size=self.size, dtype=torch.uint8)
-        self.digest: str = device.extension().digest(self.bytes)
+        self.digest = digests.of_tensor(self.bytes)
 
     def tokens(self, kind: str) -> torch.Tensor:
         dtype, width = TOKENS[kind]
@@ -60,12 +61,27 @@ class Corpus:
         return self.bytes.view(dtype)
 
 
+class TorchOffsets:
+    """extension().Offsets by torch itself: for a process that trains on CUDA."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def skip(self, outputs: int) -> None:
+        torch.randint(1 << 20, (outputs,), generator=self._generator)  # one 32-bit output each
+
+    def next(self, count: int, bound: int) -> list[int]:
+        return [int(n) for n in torch.randint(bound, (count,), generator=self._generator)]
+
+
+def offsets(seed: int) -> Any:
+    return device.extension().Offsets(seed) if device.is_loaded() else TorchOffsets(seed)
+
+
 class Sampler:
     """``next()`` gives the batches of step 0, 1, ...: {"x.0": tokens, "y.0": the next tokens, "x.1": ...}, int64."""
 
     def __init__(self, block: Block, corpus: Corpus, first: int = 0) -> None:
-        from step_oracle import device
-
         self._kind = block.text("kind")
         self._tokens = corpus.tokens(block.text("tokens"))
         self._batch, self._context, self._micro = (block.integer(f, 1) for f in ("batch", "context", "micro"))
@@ -83,7 +99,7 @@ class Sampler:
                 f"sampler.bound is {self._bound}, and a corpus of {n} tokens holds {n - self._context} rows of "
                 f"{self._context} tokens and the next one"
             )
-        self._offsets = device.extension().Offsets(block.integer("seed"))
+        self._offsets = offsets(block.integer("seed"))
         words = 2 if self._bound >= 1 << 28 else 1
         self._offsets.skip(block.integer("skip") + first * self._micro * self._batch * words)
 
@@ -105,7 +121,7 @@ class Sampler:
                 starts: list[int] = self._offsets.next(self._batch, self._bound)
                 rows = torch.stack([self._tokens[s : s + self._context + 1].to(torch.int64) for s in starts])
                 x, y = rows[:, :-1], rows[:, 1:]
-            out[f"x.{i}"], out[f"y.{i}"] = x.contiguous(), y.contiguous()
+            out[f"x.{i}"], out[f"y.{i}"] = (t.clone(memory_format=torch.contiguous_format) for t in (x, y))
         return out
 
 

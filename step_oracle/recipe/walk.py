@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import terms
+from . import digests, terms
 from .canonical import Malformed, dump
 from .document import Recipe, classes
 from .sampler import Corpus, Sampler
@@ -62,15 +62,12 @@ def set_generator(state: str) -> None:
 
 def state_digest(state: State, generator: str) -> str:
     """Over the digests of all tensors in the order of their names' bytes, and the card's generator."""
-    from step_oracle import device
-
-    extension = device.extension()
     lines = []
     for name in sorted(state, key=str.encode):
         t = state[name].detach()
         shape = "x".join(map(str, t.shape))
-        lines.append(f"{name}\0{str(t.dtype).removeprefix('torch.')}\0{shape}\0{extension.digest(t)}\n")
-    return str(extension.blake3("".join([*lines, f"\0generator\0{generator}\n"]).encode()))
+        lines.append(f"{name}\0{str(t.dtype).removeprefix('torch.')}\0{shape}\0{digests.of_tensor(t)}\n")
+    return digests.of_bytes("".join([*lines, f"\0generator\0{generator}\n"]).encode())
 
 
 def loss_bits(loss: torch.Tensor) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from step_oracle.trace import Trace
 
-from . import document, terms
+from . import digests, document, terms
 from .canonical import Block, Malformed, dump
 from .extract import Draft, Extractor, NotAProgram, named_state, program, split_name
 from .runs import FORMAT as RUN_FORMAT
@@ -81,14 +81,13 @@ def _about(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _drafts(traces: dict[int, Trace], about: dict[str, Any], corpus: Corpus) -> dict[int, Draft]:
-    from step_oracle import device
 
     sampler = Sampler(Block(about["sampler"], "sampler"), corpus)
     out = {}
     for step in range(max(traces) + 1):
         batch = sampler.next()
         if step in traces:
-            names = {device.extension().digest(t): (name, list(t.shape)) for name, t in batch.items()}
+            names = {digests.of_tensor(t): (name, list(t.shape)) for name, t in batch.items()}
             out[step] = Extractor(traces[step], names, traces.values()).draft()
     for a, b in zip(sorted(out), sorted(out)[1:], strict=False):
         before, after = out[a].generator, out[b].generator
@@ -117,12 +116,11 @@ def _programs(
             f"step {stretches[-1][0]} is the only recording of the last program: record two alike steps at least, "
             "so that the numbers that change are found"
         )
-    from step_oracle import device
 
     programs, blobs = [], {}
     for steps in stretches:
         text = dump(program([drafts[n] for n in steps], [values[n] for n in steps]))
-        key = device.extension().blake3(text.encode())
+        key = digests.of_bytes(text.encode())
         programs.append({"first": steps[0], "blob": key})
         blobs[key] = text
     return programs, blobs
@@ -160,9 +158,9 @@ def _card_block(name: str) -> dict[str, Any]:
 def _plans(card: str, path: str | None) -> Any:
     """The card's table, whole; the rows that the run takes are found by the walk."""
     from step_oracle import device
-    from step_oracle.cards import shipped_plans
+    from step_oracle.cards import plan_text, shipped_plans
 
-    text = pathlib.Path(path).read_text() if path else shipped_plans(card)
+    text = plan_text(path, card) if path else shipped_plans(card)
     return None if text is None else json.loads(device.extension().format_plan_table(text))
 
 
@@ -215,7 +213,6 @@ def _init(folder: pathlib.Path, about: dict[str, Any], first: Trace, draft: Draf
         return _init_state(folder, first, draft), None
     if "term" in about["init"]:
         return {"kind": "host draws", "term": about["init"]["term"]}, None
-    from step_oracle import device
 
     trace = Trace(folder / "init.trace")
     drafted = Extractor(trace, {}).draft(loss=False)
@@ -226,7 +223,7 @@ def _init(folder: pathlib.Path, about: dict[str, Any], first: Trace, draft: Draf
         )
     drafted.state = {n: use for n, use in drafted.state.items() if n in wanted}
     text = dump(program([drafted], []))
-    key = device.extension().blake3(text.encode())
+    key = digests.of_bytes(text.encode())
     return {
         "kind": "card program",
         "blob": key,
@@ -271,7 +268,7 @@ def _checked(recipe: dict[str, Any], corpus: str, drafts: dict[int, Draft], fold
             if step not in drafts:
                 continue
             for name, digest in drafts[step].state_digests.items():
-                if name in walk.state and (own := device.extension().digest(walk.state[name])) != digest:
+                if name in walk.state and (own := digests.of_tensor(walk.state[name])) != digest:
                     raise NotAProgram(f"after step {step} the walk has '{name}' as {own}, and the recording {digest}")
             if (after := drafts[step].generator) and after[1] != generator_state():
                 raise NotAProgram(
@@ -279,7 +276,7 @@ def _checked(recipe: dict[str, Any], corpus: str, drafts: dict[int, Draft], fold
                 )
         if recipe["plans"] is not None:
             used = json.loads(device.extension().used_plans(0))
-            recipe["plans"] = used if used["rows"] else None
+            recipe["plans"] = used if used["rows"] or "otherwise" in used else None
     text = dump(recipe)
     document.Recipe(text)
     return text

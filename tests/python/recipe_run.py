@@ -19,7 +19,7 @@ from step_oracle import demo, recipe
 
 SHAPES = {
     "tiny": demo.Config(width=32, heads=2, layers=2, context=80, batch=4),
-    "small": demo.Config(width=256, heads=4, layers=4, context=64, batch=4),  # 3.2 M parameters
+    "small": demo.Config(width=256, heads=4, layers=4, context=128, batch=1),  # 3.2 M parameters
 }
 
 
@@ -57,7 +57,7 @@ def train(
     optimizer: str = "foreach",
     schedule: dict[str, Any] | None = None,
     dropout: float = 0.1,
-    build: bool = True,
+    build: str = "card",  # where the model is made: card, host (its draws observed), file (its bytes kept)
     plans: pathlib.Path | None = None,
 ) -> recipe.Run:
     c = SHAPES[shape]
@@ -78,7 +78,10 @@ def train(
         },
     )
     config = demo.Config(**{**vars(c), "dropout": dropout})
-    model = run.build(lambda: demo.GPT(config)) if build else demo.GPT(config).to("oracle")
+    if build == "file":
+        model = demo.GPT(config).to("oracle")
+    else:
+        model = run.build(lambda: demo.GPT(config), seed=c.seed if build == "host" else None)
     opt = torch.optim.AdamW(
         model.parameters(), lr=c.learning_rate, **{optimizer: True} if optimizer != "for-loop" else {"foreach": False}
     )

@@ -298,25 +298,30 @@ COSINE = {"kind": "warmup cosine", "lr": 1e-3, "least": 1e-4, "warmup": 2, "deca
 @pytest.mark.parametrize(
     ("optimizer", "schedule", "build"),
     [
-        ("fused", None, True),
-        ("for-loop", None, False),
-        ("foreach", COSINE, False),
-        ("fused", COSINE, True),
-        ("for-loop", COSINE, True),
+        ("fused", None, "card"),
+        ("for-loop", None, "file"),
+        ("foreach", COSINE, "host"),
+        ("fused", COSINE, "file"),
+        ("for-loop", COSINE, "card"),
     ],
 )
-def test_other_optimizers_and_schedules(
-    tmp_path: pathlib.Path, optimizer: str, schedule: dict[str, object] | None, build: bool
+def test_other_optimizers_schedules_and_initial_states(
+    tmp_path: pathlib.Path, optimizer: str, schedule: dict[str, object] | None, build: str
 ) -> None:
     folder = tmp_path / "run"
     recipe_run.train(folder, optimizer=optimizer, schedule=schedule, build=build, card="a100-sxm-80gb")
     corpus = str(tmp_path / "corpus.txt")
     text = recipe.write(folder, corpus)
-    init = None if build else str(folder / "init.safetensors")
+    init = str(folder / "init.safetensors") if build == "file" else None
     verdict = verification.verify(document.Recipe(text), corpus, init=init)
     assert verdict.ok and verdict.losses == 8, verdict.first_failed
     group = json.loads(text)["optimizer"]["groups"][0]
     assert group["schedule"]["kind"] == ("constant" if schedule is None else "warmup cosine")
+    if build == "host":
+        changed = json.loads(text)
+        changed["init"]["term"]["generator"]["seed"] += 1
+        failed = verification.verify(document.Recipe(canonical.dump(changed)), corpus)
+        assert not failed.ok and failed.first_failed and failed.first_failed.step == 0
     if init is not None:
         with pytest.raises(ValueError, match="--init"):
             verification.verify(document.Recipe(text), corpus)

@@ -11,8 +11,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from step_oracle import device
-from step_oracle.recipe import document
+from step_oracle.recipe import digests, document
 from step_oracle.recipe.canonical import dump
 
 Mutation = tuple[str, str, str]  # kind, name, text
@@ -137,7 +136,7 @@ def texts(recipe: dict[str, Any]) -> Iterator[Mutation]:
 def repacked(recipe: dict[str, Any], old: str, program: Any) -> str:
     """The recipe with one program in another's place, its digests put right."""
     text = program if isinstance(program, str) else dump(program)
-    key = device.extension().blake3(text.encode())
+    key = digests.of_bytes(text.encode())
     out = copy.deepcopy(recipe)
     del out["blobs"][old]
     out["blobs"][key] = document.pack(text)

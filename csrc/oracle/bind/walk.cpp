@@ -91,11 +91,6 @@ void bind_walk(py::module_& m) {
     py::gil_scoped_release nogil;
     return program::digest_of(t).hex();
   });
-  m.def("blake3", [](const py::bytes& bytes) {
-    const std::string_view view = bytes;
-    py::gil_scoped_release nogil;
-    return blake3(view.data(), view.size()).hex();
-  });
 }
 
 }  // namespace step_oracle

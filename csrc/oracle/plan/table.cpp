@@ -18,9 +18,8 @@ const Row* Table::find(const Key& key) const {
 }
 
 Table Table::used() const {
-  Table out{card, library, source, {}};
-  for (const auto& [key, row] : rows)
-    if (std::atomic_ref(row.used).load(std::memory_order_relaxed)) out.rows.emplace(key, row);
+  Table out = *this;
+  std::erase_if(out.rows, [](const auto& row) { return !row.second.used; });
   return out;
 }
 
