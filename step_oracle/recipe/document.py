@@ -119,7 +119,8 @@ class Recipe:
             initialisation.check(init.block("term").value())
         else:
             init.digest("blob")
-            self._check_generator(init, "generator")
+            if init.raw("generator") is not None:
+                self._check_generator(init, "generator")
         self._check_generator(r, "generator")
         optimizer = r.block("optimizer")
         optimizer.only("groups exceptions")
@@ -154,8 +155,6 @@ class Recipe:
 
     @staticmethod
     def _check_generator(block: Block, field: str) -> None:
-        if block.raw(field) is None:
-            return
         g = block.block(field)
         g.only("seed offset")
         for part in ("seed", "offset"):
@@ -181,10 +180,6 @@ class Recipe:
             raise Malformed(f"blobs: {key} is {'not there' if key in wanted else 'of no program'}")
         self.programs = {key: program(text) for key, text in self.texts.items()}
         self._check_flow()
-        generator = r.raw("generator")
-        draws = any(self.programs[b].draws for _, b in self.schedule)
-        if draws != (generator is not None):
-            raise r.fail("generator", "the programs draw from it" if draws else "no program draws from it: give null")
 
     def _check_flow(self) -> None:
         """What a program reads, the one before it hands on; terms and batches are the recipe's."""

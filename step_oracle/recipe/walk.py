@@ -160,10 +160,7 @@ def initial(recipe: Recipe, init: str | None) -> State:
             set_generator(_generator(block.block("generator")))
         switches = {key: recipe.root.block("switches").text(key) for key in recipe.root.block("switches")}
         state, _ = recipe.programs[block.digest("blob")].run({}, {}, {}, switches)
-    if recipe.root.get("generator") is not None:
-        set_generator(_generator(recipe.root.block("generator")))
-    else:
-        set_generator("00" * 16)
+    set_generator(_generator(recipe.root.block("generator")))
     return state
 
 

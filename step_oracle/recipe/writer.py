@@ -52,9 +52,7 @@ def write(folder: str | os.PathLike[str], corpus: str, *, card: str | None = Non
         "corpus": about["corpus"],
         "sampler": about["sampler"],
         "init": init,
-        "generator": _generator(about["generator"])
-        if any(document.program(blobs[p["blob"]]).draws for p in programs)
-        else None,
+        "generator": _generator(about["generator"]),
         "optimizer": {"groups": used, "exceptions": _exceptions(used, blobs, programs, len(about["losses"]))},
         "programs": programs,
         "blobs": {k: document.pack(t) for k, t in blobs.items()},

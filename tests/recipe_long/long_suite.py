@@ -23,7 +23,7 @@ Result = dict[str, Any]
 class Suite:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        name = args.suite if args.suite == "3m" else f"124m-{args.card}-{args.dtype}"
+        name = args.suite if args.suite == "3m" else f"{args.suite}-{args.card}-{args.dtype}"
         self.folder = args.folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.results_path = args.folder / f"{name}.json"
@@ -220,7 +220,7 @@ class Suite:
 
 def main(doc: str | None) -> int:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=["3m", "124m"])
+    parser.add_argument("suite", choices=["3m", "124m", "124m-tiny"])
     parser.add_argument("--card", choices=sorted(OTHER), default="h100-sxm")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build" / "recipes")

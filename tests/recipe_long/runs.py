@@ -23,22 +23,24 @@ import recipe_run  # noqa: E402
 import step_oracle  # noqa: E402
 from step_oracle import recipe  # noqa: E402
 
-GPT2 = gpt.Shape(vocab=50304, width=768, heads=12, layers=12, tokens=1024, batch=2, tied=True)
+SHAPES = {
+    "124m": gpt.Shape(vocab=50304, width=768, heads=12, layers=12, tokens=1024, batch=2, tied=True),
+    "124m-tiny": gpt.Shape(vocab=512, width=64, heads=2, layers=1, tokens=64, batch=2, tied=True),  # to try the suite
+}
 
 
-def tokens(path: pathlib.Path, count: int = 100_000) -> pathlib.Path:
-    """A corpus of 16-bit tokens below 50257, from a seed."""
+def tokens(path: pathlib.Path, vocab: int, count: int = 100_000) -> pathlib.Path:
+    """A corpus of 16-bit tokens, from a seed."""
     if not path.exists():
         draw = random.Random(11)
-        path.write_bytes(b"".join(draw.randrange(50257).to_bytes(2, "little") for _ in range(count)))
+        path.write_bytes(b"".join(draw.randrange(vocab - 47).to_bytes(2, "little") for _ in range(count)))
     return path
 
 
-def gpt2(folder: pathlib.Path, card: str, dtype: str, steps: int) -> None:
+def gpt2(folder: pathlib.Path, s: gpt.Shape, card: str, dtype: str, steps: int) -> None:
     step_oracle.set_card(card)
     torch.manual_seed(1337)
-    corpus = tokens(folder.parent / "tokens.bin")
-    s = GPT2
+    corpus = tokens(folder.parent / "tokens.bin", s.vocab)
     run = recipe.Run(
         folder,
         corpus=corpus,
@@ -74,7 +76,7 @@ def gpt2(folder: pathlib.Path, card: str, dtype: str, steps: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--suite", choices=["3m", "124m"], required=True)
+    parser.add_argument("--suite", choices=["3m", *SHAPES], required=True)
     parser.add_argument("--card", default="h100-sxm")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--steps", type=int, required=True)
@@ -86,7 +88,7 @@ def main() -> None:
     if args.suite == "3m":
         recipe_run.train(args.folder, card=args.card, steps=args.steps, shape="small")
     else:
-        gpt2(args.folder, args.card, args.dtype, args.steps)
+        gpt2(args.folder, SHAPES[args.suite], args.card, args.dtype, args.steps)
 
 
 if __name__ == "__main__":
