@@ -88,6 +88,8 @@ class Recipe:
                 raise Malformed("plans: the plan table is not in its canonical form")
             if plans["card"] != self.card:
                 raise Malformed(f"plans: a plan table of {plans['card']}, and the card is {self.card}")
+            if plans != bare(plans):
+                raise Malformed(f"plans: a recipe's table has {NO_SOURCE}, and rows without a source")
 
     def _check_switches(self) -> None:
         from step_oracle import device
@@ -248,6 +250,15 @@ class Recipe:
             self.program_at(step - 1).state_out if step else self.programs[self.schedule[0][1]].state_in
         )
         return places
+
+
+NO_SOURCE = {"library": "any", "source": "this recipe"}
+
+
+def bare(plans: dict[str, Any]) -> dict[str, Any]:
+    """A plan table without the texts that decide nothing."""
+    rows = [{k: v for k, v in row.items() if k != "source"} for row in plans["rows"]]
+    return {**plans, **NO_SOURCE, "rows": rows}
 
 
 def classes(card: str) -> dict[str, str]:

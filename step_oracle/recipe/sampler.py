@@ -48,6 +48,8 @@ class Corpus:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
+        if not self.path.is_file():
+            raise ValueError(f"the corpus {self.path} is no file")
         self.size = self.path.stat().st_size
         if self.size == 0:
             raise ValueError(f"the corpus {self.path} is empty")

@@ -159,7 +159,7 @@ def _plans(card: str, path: str | None) -> Any:
     from step_oracle.cards import plan_text, shipped_plans
 
     text = plan_text(path, card) if path else shipped_plans(card)
-    return None if text is None else json.loads(device.extension().format_plan_table(text))
+    return None if text is None else document.bare(json.loads(device.extension().format_plan_table(text)))
 
 
 def _switches(recorded: dict[str, str]) -> dict[str, str]:

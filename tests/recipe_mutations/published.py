@@ -59,7 +59,7 @@ def edits(recipe: dict[str, Any], corpus: bytes) -> Iterator[Edit]:
 
 
 def more_rows(plans: dict[str, Any]) -> dict[str, Any]:
-    extra = copy.deepcopy(plans["rows"][0]) | {"m": 321}
+    extra = copy.deepcopy(plans["rows"][0]) | {"m": 417}
     return plans | {"rows": [*plans["rows"], extra]}
 
 
