@@ -353,9 +353,10 @@ def _engine(module: str, package: str | None = None) -> Any:
 
     try:
         return importlib.import_module(module)
-    except ImportError:
+    except ImportError as error:
         raise ValueError(
-            f"the engine needs the package {package or module}, which is not installed: pip install {package or module}"
+            f"the engine needs the package {package or module}, which cannot be imported ({error}): "
+            f"pip install {package or module}"
         ) from None
 
 
