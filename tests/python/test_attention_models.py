@@ -1,5 +1,6 @@
-"""A Llama of Hugging Face's transformers, whose attention goes through the dispatcher, recorded and replayed: grouped keys,
-expanded and under an additive mask for padded batches (memory-efficient kernels), and left to torch (the math path)."""
+"""A Llama of Hugging Face's transformers, whose attention goes through the dispatcher, recorded and replayed.
+
+Grouped keys: expanded and under an additive mask for padded batches (memory-efficient), or left to torch (math)."""
 
 from __future__ import annotations
 
