@@ -15,7 +15,7 @@ from typing import Any
 
 from .plan_facts import Algorithm
 
-# [spec cublasLt.h, library_types.h of CUDA 13]
+# [spec cublasLt.h and cublas_api.h of nvidia-cublas 13.10.0.20, library_types.h of CUDA 13.0: tests/data/cublaslt.json]
 _TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}  # CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF
 _COMPUTE_32F, _OP_T = 68, 1
 _DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _EPILOGUE_BIAS = 3, 4, 7, 4
@@ -23,15 +23,25 @@ _PREF_REDUCTION_MASK, _PREF_WORKSPACE = 3, 1
 _NOT_REDUCED = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: what torch allows without reduced precision
 _REDUCTIONS = {0: "NONE", 1: "INPLACE", 2: "COMPUTE_TYPE", 4: "OUTPUT_TYPE"}
 _CONFIG = {"number": 0, "tile": 1, "splits": 2, "reduction": 3, "option": 5, "stages": 6}
-_TILES = {11: "32x32", 12: "32x64", 13: "64x32", 14: "32x128", 15: "64x64", 16: "128x32", 17: "64x128", 18: "128x64",
-          19: "64x256", 20: "128x128", 21: "256x64", 22: "64x512", 23: "128x256", 24: "256x128", 25: "512x64"}
+# CUBLASLT_MATMUL_TILE_*, from 1 on. Beyond 35 come some hundreds that no published rule names.
+_TILES = """8x8 8x16 16x8 8x32 16x16 32x8 8x64 16x32 32x16 64x8 32x32 32x64 64x32 32x128 64x64 128x32 64x128 128x64
+            64x256 128x128 256x64 64x512 128x256 256x128 512x64 64x96 96x64 96x128 128x160 160x128 192x128 128x192
+            128x96 32x256 256x32""".split()
+# CUBLASLT_MATMUL_STAGES_* beyond 24
+_STAGES = {25: "32x10", 26: "8x4", 27: "16x10", 28: "8x5", 31: "8x3", 32: "8xAUTO", 33: "16xAUTO", 34: "32xAUTO",
+           35: "64xAUTO", 36: "128xAUTO", 37: "256xAUTO", 38: "768xAUTO"}
+
+
+def tile_name(number: int) -> str:
+    """"64x64"; "tile 57" where the table above ends, "" for UNDEFINED."""
+    return _TILES[number - 1] if 1 <= number <= len(_TILES) else f"tile {number}" if number else ""
 
 
 def stages_name(number: int) -> str:
-    """MATMUL_STAGES_*: 1 to 24 are 16x1 .. 128x6, 25 is 32x10, 32 to 37 are 8xAUTO .. 256xAUTO."""
+    """1 to 24 are 16x1 .. 128x6; "stages 40" for one that the header does not name, "" for UNDEFINED."""
     if 1 <= number <= 24:
         return f"{16 << (number - 1) // 6}x{(number - 1) % 6 + 1}"
-    return "32x10" if number == 25 else f"{8 << number - 32}xAUTO" if 32 <= number <= 37 else ""
+    return _STAGES.get(number, f"stages {number}" if number else "")
 
 
 class _Result(ctypes.Structure):
@@ -142,6 +152,6 @@ def _algorithm(lt: _Lt, result: _Result) -> Algorithm:
         lt.call("MatmulAlgoConfigGetAttribute", ctypes.byref(result.algo), attribute, ctypes.byref(value),
                 ctypes.c_size_t(4), ctypes.byref(written))
         values[name] = value.value
-    return Algorithm(values["number"], _TILES.get(values["tile"], ""), stages_name(values["stages"]),
+    return Algorithm(values["number"], tile_name(values["tile"]), stages_name(values["stages"]),
                      max(1, values["splits"]), _REDUCTIONS.get(values["reduction"], "unknown"),
                      values["option"])

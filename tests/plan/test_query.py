@@ -1,5 +1,6 @@
 """The heuristic's query: refused without a card; with a library of our own, what it asks and makes of answers."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -21,10 +22,62 @@ def test_without_a_card_it_says_so_in_one_sentence(capsys):
     assert "no NVIDIA card is present" in err and err.count("\n") == 1
 
 
-def test_stages_have_the_headers_names():
-    names = {1: "16x1", 6: "16x6", 7: "32x1", 13: "64x1", 18: "64x6", 20: "128x2", 24: "128x6", 25: "32x10",
-             35: "64xAUTO", 36: "128xAUTO", 0: ""}  # fmt: skip
-    assert {number: plan_query.stages_name(number) for number in names} == names
+HEADER = json.loads((pathlib.Path(__file__).parents[1] / "data" / "cublaslt.json").read_text())
+
+
+def used_constants() -> dict[str, int]:
+    """The numbers in plan_query.py, by the header's names."""
+    q, lt = plan_query, "CUBLASLT_"
+    types = {"CUDA_R_32F": "float32", "CUDA_R_16F": "float16", "CUDA_R_16BF": "bfloat16"}
+    config = {"ID": "number", "TILE_ID": "tile", "SPLITK_NUM": "splits", "REDUCTION_SCHEME": "reduction",
+              "CUSTOM_OPTION": "option", "STAGES_ID": "stages"}  # fmt: skip
+    named = {name: q._TYPES[ours] for name, ours in types.items()}
+    named |= {f"{lt}ALGO_CONFIG_{name}": q._CONFIG[ours] for name, ours in config.items()}
+    named |= {f"{lt}REDUCTION_SCHEME_{name}": number for number, name in q._REDUCTIONS.items()}
+    assert q._NOT_REDUCED == named[f"{lt}REDUCTION_SCHEME_COMPUTE_TYPE"]
+    return named | {
+        "CUBLAS_COMPUTE_32F": q._COMPUTE_32F, "CUBLAS_OP_T": q._OP_T, f"{lt}MATMUL_DESC_TRANSA": q._DESC_TRANSA,
+        f"{lt}MATMUL_DESC_TRANSB": q._DESC_TRANSB, f"{lt}MATMUL_DESC_EPILOGUE": q._DESC_EPILOGUE,
+        f"{lt}EPILOGUE_BIAS": q._EPILOGUE_BIAS, f"{lt}MATMUL_PREF_MAX_WORKSPACE_BYTES": q._PREF_WORKSPACE,
+        f"{lt}MATMUL_PREF_REDUCTION_SCHEME_MASK": q._PREF_REDUCTION_MASK}  # fmt: skip
+
+
+def test_every_number_is_the_headers():
+    assert used_constants() == HEADER["constants"]
+    assert {name: number for number in range(1, 39) if "x" in (name := plan_query.stages_name(number))} == (
+        HEADER["stages"])  # fmt: skip
+    assert {plan_query.tile_name(number): number for number in range(1, 36)} == HEADER["tiles"]
+    assert [plan_query.tile_name(0), plan_query.stages_name(0)] == ["", ""]
+    assert [plan_query.tile_name(36), plan_query.stages_name(29)] == ["tile 36", "stages 29"], "never another's name"
+
+
+def test_the_result_is_laid_out_as_the_header_has_it():
+    result = plan_query._Result
+    assert ctypes.sizeof(result) == HEADER["sizes"]["cublasLtMatmulHeuristicResult_t"]
+    assert result.algo.size == HEADER["sizes"]["cublasLtMatmulAlgo_t"]
+    ours = {"workspaceSize": "workspace", "wavesCount": "waves"}
+    for name, offset in HEADER["offsets"].items():
+        assert getattr(result, ours.get(name, name)).offset == offset, name
+
+
+def test_the_header_of_this_machine_agrees(tmp_path):
+    """Where cublasLt.h is (CUDA's toolkit, or a folder in CPATH): every number of the table by the compiler."""
+    asserted = [f"{name} == {number}" for name, number in HEADER["constants"].items()]
+    for kind in ("stages", "tiles"):
+        prefix = f"CUBLASLT_MATMUL_{kind.removesuffix('s') if kind == 'tiles' else kind}".upper()
+        asserted += [f"{prefix}_{name} == {number}" for name, number in HEADER[kind].items()]
+    asserted += [f"sizeof({name}) == {size}" for name, size in HEADER["sizes"].items()]
+    asserted += [f"offsetof(cublasLtMatmulHeuristicResult_t, {n}) == {o}" for n, o in HEADER["offsets"].items()]
+    lines = ["#include <stddef.h>", "#include <cublasLt.h>", *(f'_Static_assert({a}, "{a}");' for a in asserted)]
+    source = tmp_path / "header.c"
+    source.write_text("\n".join(lines) + "\n")
+    folders = [f"-I{f}" for f in sorted(pathlib.Path("/usr/local").glob("cuda*/include"))]
+    compile_ = ["cc", "-fsyntax-only", *folders]
+    probe = subprocess.run([*compile_, "-xc", "-"], input="#include <cublasLt.h>\n", capture_output=True, text=True)
+    if probe.returncode:
+        pytest.skip("cublasLt.h is not on this machine; the committed table stands for it")
+    done = subprocess.run([*compile_, source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
