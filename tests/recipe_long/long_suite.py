@@ -36,7 +36,7 @@ class Suite:
 
     def stage(self, name: str, run: Callable[[], Result]) -> Result:
         """Runs once; its result, with the seconds it took, stands in the results file from then on."""
-        if name not in self.results:
+        if not self.results.get(name, {}).get("ok"):
             print(f"{name} ...", flush=True)
             began = time.monotonic()
             found = run()
@@ -104,33 +104,33 @@ class Suite:
         return {"ok": one["ok"] and two["ok"] and len(states) == 1, "states": sorted(map(str, states))}
 
     def swapped(self) -> Result:
-        """The recipe under another card's block: it must fail, at once."""
-        from step_oracle.cards import cards
-        from step_oracle.recipe import canonical, document
+        """The recipe under another card's blocks must fail at its first loss, which must be that card's."""
+        from step_oracle.recipe import canonical
 
-        recipe = json.loads(pathlib.Path(self.recipe).read_text())
-        card = next(c for c in cards() if c.name == OTHER[self.args.card])
-        block = {"name": card.name, "sms": card.sms, "threads_per_sm": card.threads_per_sm,
-                 "compute_capability": card.compute_capability}  # fmt: skip
-        changed = recipe | {"card": block, "plans": None, "class": document.classes(card.name)}
+        other = self._of_other_card()
+        own = json.loads(pathlib.Path(self.recipe).read_text())
         path = self.folder / "swapped.recipe.json"
-        path.write_text(canonical.dump(changed) + "\n")
+        path.write_text(canonical.dump(own | {k: other[k] for k in ("card", "class", "plans", "generator")}) + "\n")
         found = self.command("verify", str(path), "--corpus", self.corpus, *self.threads(), expect=1)
         failed = found.get("report", {}).get("first_failed") or {}
-        live = self._loss_of(card.name, int(failed.get("step", 0)) + 1)
-        found["ok"] = found["ok"] and failed.get("step", 9) <= 1 and failed.get("loss") == live
-        return found | {"other_cards_loss": live}
+        live = other["losses"][int(failed.get("step", 0))]
+        same_blobs = own["blobs"] == other["blobs"]
+        found["ok"] = found["ok"] and same_blobs and failed.get("step", 9) <= 1 and failed.get("loss") == live
+        return found | {"other_cards_loss": live, "one_blob_for_both_cards": same_blobs}
 
-    def _loss_of(self, card: str, steps: int) -> str:
-        """What a live run on the other card had as its loss."""
+    def _of_other_card(self) -> Result:
+        """The recipe of a live run on the other card, of a few steps."""
         run = self.folder / "other" / "run"
         shutil.rmtree(run.parent, ignore_errors=True)
         run.parent.mkdir()
         shutil.copy(self.corpus, run.parent)
-        line = [sys.executable, RUNS, str(run), "--suite", self.args.suite, "--card", card, "--steps",
-                str(steps), "--threads", str(self.args.threads)]  # fmt: skip
-        subprocess.run(line, check=True, capture_output=True)
-        return str(json.loads((run / "run.json").read_text())["losses"][-1])
+        a = self.args
+        line = [sys.executable, RUNS, str(run), "--suite", a.suite, "--card", OTHER[a.card]]
+        subprocess.run([*line, "--steps", "4", "--threads", str(a.threads)], check=True, capture_output=True)
+        out = str(run.parent / "other.recipe.json")
+        self.command("write", str(run), "--corpus", self.corpus, "-o", out, *self.threads())
+        found: Result = json.loads(pathlib.Path(out).read_text())
+        return found
 
     def resurrect(self) -> Result:
         """Of the checkpoints after steps 99, 199 and 299 the first is kept; the others come back byte for byte."""
