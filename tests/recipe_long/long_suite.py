@@ -169,7 +169,7 @@ class Suite:
     def audit(self) -> Result:
         """One step from a kept checkpoint, besides loading: at most 1.2 times a walk's step with its promise.
 
-        """One step from a kept checkpoint, besides loading: at most 1.2 times a step of a walk, with its promise.
+        Both are the first step of a fresh process; ``steady_seconds`` is of a walk under way, without a promise.
         """
         step = 99 if self.args.suite == "3m" else 3
         path = str(self.kept / f"after-{step:08d}.safetensors")
