@@ -13,6 +13,7 @@
 #include <array>
 #include <limits>
 #include <tuple>
+#include <vector>
 
 #include "csrc/kernels/attention/mem_efficient.h"
 #include "csrc/oracle/aten/adapter.h"
@@ -235,7 +236,8 @@ Forward run_backward(const at::Tensor& grad_out_, const at::Tensor& query, const
         fmt::format("adds the parts of {} thread blocks to a query's gradient in the order of their arrival, which is "
                     "not defined for three and more key tiles",
                     p.key_splits),
-        "Call torch.use_deterministic_algorithms(True), on the card as here: one block then takes all keys");
+        "Call torch.use_deterministic_algorithms(True), on the card as here: one block then takes all keys",
+        std::vector<std::size_t>{0});
   attention::mem_backward(p);
   return {grad_query, grad_key, grad_value, grad_bias};
 }
