@@ -15,6 +15,7 @@
 #include <ATen/ops/clamp_native.h>
 #include <ATen/ops/cos_native.h>
 #include <ATen/ops/div_native.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/eq_native.h>
 #include <ATen/ops/erf_native.h>
 #include <ATen/ops/erfc_native.h>
@@ -57,6 +58,7 @@
 #include <ATen/ops/reciprocal_native.h>
 #include <ATen/ops/relu_native.h>
 #include <ATen/ops/remainder_native.h>
+#include <ATen/ops/result_type.h>
 #include <ATen/ops/round_native.h>
 #include <ATen/ops/rsqrt_native.h>
 #include <ATen/ops/rsub_native.h>
@@ -141,6 +143,13 @@ SO_BINARY(bitwise_xor)
 SO_BINARY(tanh_backward)
 SO_BINARY(sigmoid_backward)
 SO_BINARY(silu_backward)
+
+// CUDA's functional form is this kernel; without a row of its own a composite of other roundings takes its place.
+at::Tensor silu_backward(const at::Tensor& grad, const at::Tensor& self) {
+  at::Tensor out = at::empty({0}, self.options().dtype(at::result_type(grad, self)));
+  silu_backward_out(grad, self, out);
+  return out;
+}
 
 #define SO_COMPARISON(op)                                                                         \
   at::Tensor& op##_tensor_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) { \

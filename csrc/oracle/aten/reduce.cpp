@@ -259,8 +259,18 @@ at::Tensor& any_dim_out(const at::Tensor& self, int64_t dim, bool keepdim, at::T
 at::Tensor& all_dims_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, at::Tensor& out) {
   return truth_out<at::meta::structured_all_dims>(self, dim, keepdim, Op::kAll, "all", out);
 }
+at::Tensor all_dims(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim) {
+  at::Tensor out = at::empty({0}, self.options().dtype(self.scalar_type() == at::kByte ? at::kByte : at::kBool));
+  all_dims_out(self, dim, keepdim, out);
+  return out;
+}
 at::Tensor& any_dims_out(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, at::Tensor& out) {
   return truth_out<at::meta::structured_any_dims>(self, dim, keepdim, Op::kAny, "any", out);
+}
+at::Tensor any_dims(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim) {
+  at::Tensor out = at::empty({0}, self.options().dtype(self.scalar_type() == at::kByte ? at::kByte : at::kBool));
+  any_dims_out(self, dim, keepdim, out);
+  return out;
 }
 at::Tensor& all_out(const at::Tensor& self, at::Tensor& out) {
   Structured<at::meta::structured_all> op(out);
