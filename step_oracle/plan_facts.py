@@ -45,8 +45,10 @@ REDUCTIONS = {"NONE": "in_place", "INPLACE": "in_place", "COMPUTE_TYPE": "comput
 
 
 def chunk(k: int, splits: int, rounding: int) -> int:
-    share = -(-k // splits)
-    return -(-share // rounding) * rounding
+    """The kernels' own (csrc/kernels/gemm/plan.h)."""
+    from . import device
+
+    return int(device.extension().chunk_width(k, splits, rounding))
 
 
 def _reduced(plan: Plan, reduction: str) -> Plan:

@@ -78,18 +78,30 @@ def class_defaults(card: str, pinned: bool) -> list[dict[str, str]]:
     return rows
 
 
-def fit(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None, *, card: str,
-        progress: Callable[[int, int], bool] | None = None) -> dict[str, Any]:
-    """Which plans turn ``a @ b`` (plus ``bias``) into exactly ``out``, as a card gave it.
+def fit(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | str, bias: torch.Tensor | None = None, *, card: str,
+        everything: bool = False, progress: Callable[[int, int], bool] | None = None) -> dict[str, Any]:
+    """Which plans turn ``a @ b`` (plus ``bias``) into exactly ``out``, as a card gave it: the tensor, or the digest of
+    its contiguous bytes.
+
+    The likely plans are tried, sixty at most; with ``everything``, all known ones: some hundreds.
 
     ``matches`` (in words), ``plans`` (as a table's rows spell them), ``ties`` (the matches, where there are several),
-    ``tried``, and without a match ``nearest`` with the share of equal elements. ``progress(done, all)`` may return
-    False to stop.
+    ``tried``, and without a match ``nearest`` with ``nearest_equal``, the share of equal elements, and ``nearest_at``,
+    the first that differs (all None for a digest). ``progress(done, all)`` may return False to stop.
     """
     from . import device
 
-    host = [t.detach().cpu() if t is not None else None for t in (a, b, out, bias)]
-    found: dict[str, Any] = device.extension().fit_plan(*host, card, progress)
+    a, b, bias = (t.detach().cpu() if t is not None else None for t in (a, b, bias))  # type: ignore[assignment]
+    judge = None
+    if isinstance(out, str):
+        wanted = out
+
+        def judge(candidate: torch.Tensor) -> bool:
+            return bool(device.extension().digest(candidate) == wanted)
+
+        out = torch.empty(*a.shape[:-1], b.shape[-1], dtype=a.dtype)
+    found: dict[str, Any] = device.extension().fit_plan(a, b, out.detach().cpu(), bias, card, everything, judge,
+                                                        progress)
     found["plans"] = [json.loads(p) for p in found["plans"]]
     found["ties"] = found["matches"] if len(found["matches"]) > 1 else []
     return found
@@ -123,9 +135,13 @@ def kept(trace: Trace, tensor: Record, when: str) -> torch.Tensor:
     return torch.frombuffer(bytearray(trace.blob(digest)), dtype=dtype).reshape(tensor.shape)
 
 
-def fit_op(trace: Trace, index: int, *, card: str | None = None,
+Tile = tuple[int, int]  # rows, columns of a result that are compared: its upper left corner
+
+
+def fit_op(trace: Trace, index: int, *, card: str | None = None, everything: bool = False, tile: Tile | None = None,
            progress: Callable[[int, int], bool] | None = None) -> dict[str, Any]:
-    """What fit() says of a recorded product, with its ``index``, ``op`` and ``row`` (for a plan table) beside it."""
+    """What fit() says of a recorded product, with its ``index``, ``op`` and ``row`` (for a plan table) beside it.
+    ``compared``: "bytes"; "tile"; or "digest", where the trace keeps the factors and of the result the digest alone."""
     op = trace.ops[index]
     if op.op not in FITTED:
         raise NotFitted(f"op {index} is {op.op}; plans are fitted for {', '.join(FITTED)}")
@@ -136,9 +152,18 @@ def fit_op(trace: Trace, index: int, *, card: str | None = None,
             raise NotFitted("an addmm with a matrix, or with beta or alpha other than 1, is not fitted")
         bias = kept(trace, op.tensors[op.args[0]["tensor"]], "before")
     a, b = (kept(trace, t, "before") for t in inputs)
-    out = kept(trace, op.tensors[op.returns[0]["tensor"]], "after")
-    found = fit(a, b, out, bias, card=card or card_of(trace), progress=progress)
-    return {"index": index % len(trace.ops), "op": op.op, "row": row, **found}
+    result = op.tensors[op.returns[0]["tensor"]]
+    out: torch.Tensor | str = result["after"] or ""
+    compared = "digest"
+    if tile is not None:
+        rows, columns = tile
+        a, b, compared = a[..., :rows, :], b[..., :columns], "tile"
+        out = kept(trace, result, "after")[..., :rows, :columns]
+        bias = bias[:columns] if bias is not None else None
+    elif not result["after"] or trace.has_blob(result["after"]):
+        out, compared = kept(trace, result, "after"), "bytes"
+    found = fit(a, b, out, bias, card=card or card_of(trace), everything=everything, progress=progress)
+    return {"index": index % len(trace.ops), "op": op.op, "row": row, "compared": compared, **found}
 
 
 def row_of(trace: Trace, op: Record) -> tuple[dict[str, Any], list[Record]]:
@@ -202,7 +227,7 @@ def class_identical(row: dict[str, Any], card: str) -> dict[str, Any]:
             "source": "CUTLASS's main loop, one accumulator; on this generation assumed"}
 
 
-def fit_trace(trace: Trace, *, card: str | None = None,
+def fit_trace(trace: Trace, *, card: str | None = None, everything: bool = False, tile: Tile | None = None,
               progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
     """Fits the products of a trace, one of each kind until it has one match: later ones may break a tie.
 
@@ -216,7 +241,7 @@ def fit_trace(trace: Trace, *, card: str | None = None,
     wanted = [i for i, op in enumerate(trace.ops) if op.op in FITTED]
     for done, index in enumerate(wanted):
         try:
-            found = fit_op(trace, index, card=card)
+            found = fit_op(trace, index, card=card, everything=everything, tile=tile)
         except NotFitted as reason:
             ops.append({"index": index, "op": trace.ops[index].op, "error": str(reason)})
             continue

@@ -22,11 +22,12 @@ def register(subparsers: Any) -> None:
     show.add_argument("--plans", metavar="FILE", help="a plan table; without one, the table that comes along")
     fit = add_command(parts, "fit", "read the plans of a trace's products off their bytes", run_fit,
                       example="step-oracle plan fit step.trace -o l4-plans.json")
-    fit.add_argument("trace", metavar="TRACE", help="recorded with keep='all'")
+    fit.add_argument("trace", metavar="TRACE", help="recorded with keep='all', or 'state': then digests decide")
     fit.add_argument("--op", metavar="INDEX", type=int, help="one product, as `trace ops` numbers it")
     fit.add_argument("--card", help="the card whose adder computed; as recorded, when left out")
+    fit.add_argument("--all", action="store_true", help="all known plans, some hundreds; else the likely ones")
+    fit.add_argument("--tile", type=tile, metavar="ROWSxCOLUMNS", help="compare this corner of the results only")
     fit.add_argument("-o", "--out", metavar="FILE", help="write what was decided as a plan table")
-
 
     family = add_command(parts, "family", "the pinned arm: a program's products, and what computes each in one pass",
                          run_family, example="step-oracle plan family step.trace -o pinned.json")
@@ -52,6 +53,13 @@ def register(subparsers: Any) -> None:
     query.add_argument("--layout", choices=["nn", "nt", "tn", "tt"], default="nn")
     query.add_argument("--bias", action="store_true")
     query.add_argument("--no-reduced-precision", action="store_true", help="as torch asks with its switch off")
+
+
+def tile(text: str) -> tuple[int, int]:
+    rows, _, columns = text.partition("x")
+    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
+        raise argparse.ArgumentTypeError(f"{text} is no tile: give rows and columns, as 32x64")
+    return int(rows), int(columns)
 
 
 def run_query(args: argparse.Namespace) -> int:
@@ -142,15 +150,18 @@ def run_fit(args: argparse.Namespace) -> int:
     from .progress import progress_bar
 
     trace = step_oracle.load(args.trace)
+    how = {"card": args.card, "everything": args.all, "tile": args.tile}
     if args.op is not None:
-        found = plans.fit_op(trace, args.op, card=args.card)
+        with progress_bar("plans", quiet=args.json) as advance:
+            found = plans.fit_op(trace, args.op, **how, progress=lambda done, all_: advance(done, all_) is None)
         if args.json:
             print_json(found)
         else:
-            print(f"op {found['index']} {found['op']}: {verdict(found)}; {found['tried']} candidates tried")
+            print(f"op {found['index']} {found['op']}: {verdict(found, args.all)}; {found['tried']} candidates tried, "
+                  f"by {found['compared']}")
         return SAME if found["matches"] else DIFFERENT
     with progress_bar("products", quiet=args.json) as advance:
-        report = plans.fit_trace(trace, card=args.card, progress=advance)
+        report = plans.fit_trace(trace, **how, progress=advance)
     if report["ops"] and all("error" in o for o in report["ops"]):
         raise Refused(f"no product of {args.trace} can be fitted: {report['ops'][0]['error']}")
     if args.out:
@@ -158,15 +169,21 @@ def run_fit(args: argparse.Namespace) -> int:
     if args.json:
         print_json(report)
     else:
-        rows = [[o["index"], o["op"], o.get("error") or verdict(o)] for o in report["ops"]]
+        rows = [[o["index"], o["op"], o.get("error") or verdict(o, args.all)] for o in report["ops"]]
         print_table(rows, ["index", "op", "plan"])
         print(f"{report['decided']} kinds of product decided, {report['tied']} tied, {report['none']} without a match")
     return SAME if report["none"] == 0 else DIFFERENT
 
 
-def verdict(found: dict[str, Any]) -> str:
+def verdict(found: dict[str, Any], everything: bool) -> str:
     if not found["matches"]:
-        return f"none; nearest: {found['nearest']}, {found['nearest_equal']:.1%} of the compared elements equal"
+        rest = "" if everything else " (--all tries the rest)"
+        none = f"none of {found['tried']}{rest}"
+        if not found["nearest"]:
+            return none
+        at = tuple(found["nearest_at"])
+        return (f"{none}; nearest: {found['nearest']}, {found['nearest_equal']:.1%} of the compared elements equal, "
+                f"the first other one at {at}")
     more = len(found["matches"]) - 1
     return str(found["matches"][0]) + (f"; tied with {more} more" if more else "")
 

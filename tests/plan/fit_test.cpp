@@ -133,5 +133,43 @@ TEST(Candidates, HoldThePublishedPlansAndNoneTwice) {
   for (const Plan& plan : all) EXPECT_NO_THROW(gemm::check(plan));
 }
 
+TEST(Likely, AreTensAndHoldWhatPublishedStepsTook) {
+  const auto split = [](int splits, std::int64_t width, gemm::Reduction reduction) {
+    Plan p;
+    p.splits = splits, p.width = width, p.reduction = reduction;
+    return p;
+  };
+  // RTX A6000, H100 and L40, the 124 M step [paper 4, 5.23, 5.24]
+  EXPECT_TRUE(contains(likely({3072, true, false, 8}), split(3, 1024, gemm::Reduction::kInPlace)));
+  EXPECT_TRUE(contains(likely({50304, true, false, 8}), split(8, 6336, gemm::Reduction::kInPlace)));
+  EXPECT_TRUE(contains(likely({50304, true, false, 16}), split(5, 10112, gemm::Reduction::kComputeType)));
+  Plan thirty;
+  thirty.slices = 4, thirty.slice_width = 16, thirty.combine = gemm::Combine::kHalves;
+  EXPECT_TRUE(contains(likely({3072, true, false, 8}), thirty));
+  thirty.bias = gemm::BiasPlace::kSliceZero;
+  EXPECT_TRUE(contains(likely({3072, true, true, 8}), thirty));
+  Plan dealt;  // Hopper's algorithm 55 [paper 5.21]
+  dealt.splits = 4, dealt.deal = gemm::Deal::kRoundRobin, dealt.width = 8;
+  EXPECT_TRUE(contains(likely({3072, false, false, 0}), dealt));
+  Plan first = split(3, 1024, gemm::Reduction::kComputeType);  // the bias first [paper 3.4]
+  first.bias = gemm::BiasPlace::kFirst;
+  EXPECT_TRUE(contains(likely({3072, false, true, 0}), first));
+
+  for (const std::int64_t k : {1, 7, 64, 100, 300, 768, 2048, 3072, 4099, 50257, 50304})
+    for (const int terms : {0, 4, 8, 16})
+      for (const bool bias : {false, true})
+        for (const bool vector : {false, true}) {
+          const Shape shape{k, terms != 0, bias, terms, vector};
+          const auto few = likely(shape);
+          const auto all = candidates(shape);
+          EXPECT_LE(few.size(), 60U) << k << " " << terms << " " << bias;
+          EXPECT_EQ(few.front(), Plan{});
+          for (const Plan& plan : few) {
+            EXPECT_TRUE(contains(all, plan));
+            EXPECT_EQ(std::count(few.begin(), few.end(), plan), 1);
+          }
+        }
+}
+
 }  // namespace
 }  // namespace step_oracle::plan

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import step_oracle
-from step_oracle import cli, plans
+from step_oracle import cli, device, plans
 
 
 def product(dtype: torch.dtype, plan: dict[str, object], tmp_path, bias: torch.Tensor | None = None):
@@ -29,7 +29,7 @@ def product(dtype: torch.dtype, plan: dict[str, object], tmp_path, bias: torch.T
 )
 def test_the_plan_of_a_product_is_read_off_its_bytes(dtype, plan, tmp_path):
     a, b, out = product(dtype, plan, tmp_path)
-    found = plans.fit(a, b, out, card="a100-pcie-40gb")
+    found = plans.fit(a, b, out, card="a100-pcie-40gb", everything=True)
     assert plan in found["plans"]
     assert found["nearest"] is None
     assert len(found["matches"]) == len(found["plans"])
@@ -47,9 +47,40 @@ def test_other_bytes_have_no_plan_and_a_nearest_one(tmp_path):
     found = plans.fit(a, b, out.nextafter(torch.tensor(0.0)), card="l4")
     assert found["matches"] == [] and found["ties"] == []
     assert 0 <= found["nearest_equal"] < 1
+    row, col = found["nearest_at"]
+    assert 0 <= row < 32 and 0 <= col < 50, "of the corner that is compared first"
     seen = []
     plans.fit(a, b, out, card="l4", progress=lambda done, all: seen.append(all) or done < 2)
     assert len(seen) == 2
+
+
+def test_the_nearest_plan_first_differs_where_one_element_was_changed(tmp_path):
+    a, b, out = product(torch.float32, {}, tmp_path)
+    out[17, 23] = 1e30
+    found = plans.fit(a, b, out, card="l4")
+    assert (found["nearest"], tuple(found["nearest_at"])) == ("single pass", (17, 23))
+    assert found["nearest_equal"] == 1 - 1 / (32 * 50), "of the corner that is compared first"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_digest_is_enough_and_so_is_a_tile(dtype, tmp_path):
+    plan = {"splits": 3, "width": 128}
+    a, b, out = product(dtype, plan, tmp_path)
+    by_bytes = plans.fit(a, b, out, card="a100-pcie-40gb")
+    by_digest = plans.fit(a, b, device.extension().digest(out), card="a100-pcie-40gb")
+    assert plan in by_digest["plans"] and by_digest["plans"] == by_bytes["plans"]
+    assert plan in plans.fit(a[8:24], b[:, 16:48], out[8:24, 16:48], card="a100-pcie-40gb")["plans"]
+    none = plans.fit(a, b, device.extension().digest(out.neg()), card="a100-pcie-40gb")
+    assert none["matches"] == [] and none["nearest"] is None and none["tried"] == by_digest["tried"]
+
+
+def test_the_likely_plans_are_tried_first_and_all_when_asked(tmp_path):
+    plan = {"splits": 7, "deal": "balanced", "width": 32}  # no published step has it
+    a, b, out = product(torch.bfloat16, plan, tmp_path)
+    few = plans.fit(a, b, out, card="a100-pcie-40gb")
+    every = plans.fit(a, b, out, card="a100-pcie-40gb", everything=True)
+    assert few["tried"] <= 60 < every["tried"]
+    assert plan not in few["plans"] and plan in every["plans"]
 
 
 def test_shapes_that_are_no_product_are_refused(tmp_path):
@@ -99,8 +130,23 @@ def test_plan_fit_of_one_op(tmp_path, capsys):
     trace, _ = recorded(tmp_path)
     assert cli.main(["plan", "fit", str(trace), "--op", "0"]) == 0
     assert "op 0 aten.mm: splits 3, chunks of 104" in capsys.readouterr().out
+    assert cli.main(["plan", "fit", str(trace), "--op", "0", "--tile", "16x8"]) == 0
+    text = capsys.readouterr().out
+    assert "splits 3, chunks of 104" in text and "by tile" in text
+    with pytest.raises(SystemExit) as refused:
+        cli.main(["plan", "fit", str(trace), "--op", "0", "--tile", "16"])
+    assert refused.value.code == 2
+    assert "16 is no tile" in capsys.readouterr().err
     assert cli.main(["plan", "fit", str(trace), "--op", "1"]) == 2
     assert "plans are fitted for aten.mm" in capsys.readouterr().err
+
+
+def test_plan_fit_by_a_trace_s_digests(tmp_path, capsys):
+    """keep='state': the factors' bytes, and of the result the digest."""
+    trace, row = recorded(tmp_path, keep="state")
+    assert cli.main(["plan", "fit", str(trace), "--op", "0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["compared"] == "digest" and row["plan"] in found["plans"]
 
 
 def test_plan_fit_needs_the_bytes(tmp_path, capsys):

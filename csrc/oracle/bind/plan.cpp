@@ -2,6 +2,7 @@
 #include "csrc/oracle/bind/plan.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "csrc/kernels/card/card.h"
 #include "csrc/kernels/core/error.h"
@@ -55,14 +57,29 @@ py::dict as_dict(const plan::Fit& fit) {
   for (const gemm::Plan& p : fit.matches) rows.append(py::str(plan::text_of(p)));
   py::dict out;
   out["matches"] = matches, out["plans"] = rows, out["tried"] = fit.tried;
-  out["nearest"] = fit.matches.empty() ? py::object(py::str(plan::describe(fit.nearest))) : py::object(py::none());
-  out["nearest_equal"] = fit.matches.empty() ? py::object(py::float_(fit.nearest_equal)) : py::object(py::none());
+  const bool compared = fit.matches.empty() && fit.nearest_row >= 0;  // a digest says equal or not, and nothing more
+  out["nearest"] = compared ? py::object(py::str(plan::describe(fit.nearest))) : py::object(py::none());
+  out["nearest_equal"] = compared ? py::object(py::float_(fit.nearest_equal)) : py::object(py::none());
+  out["nearest_at"] = py::object(py::none());
+  if (compared) out["nearest_at"] = py::make_tuple(fit.nearest_row, fit.nearest_col);
   return out;
 }
 
-// Tensors of host memory that hold what a card multiplied and what came out; a bias of one dimension, or none.
+std::vector<gemm::Plan> plans_for(const plan::Shape& shape, bool everything) {
+  return everything ? plan::candidates(shape) : plan::likely(shape);
+}
+
+template <class Params>
+plan::Fit search(const Params& p, const std::vector<gemm::Plan>& plans, const plan::Judge& is_it,
+                 const plan::Progress& progress) {
+  return is_it ? plan::fit(p, plans, is_it, progress) : plan::fit(p, plans, progress);
+}
+
+// Tensors of host memory that hold what a card multiplied and what came out; a bias of one dimension, or none. With
+// `is_it`, out gives the result's type, sizes and strides only, and a candidate's result is judged by it.
 py::dict fit_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
-                  const std::optional<at::Tensor>& bias, const std::string& card,
+                  const std::optional<at::Tensor>& bias, const std::string& card, bool everything,
+                  const std::function<bool(const at::Tensor&)>& is_it,
                   const std::function<bool(int, int)>& progress) {
   const bool shapes = a.dim() == b.dim() && a.dim() == out.dim() && (a.dim() == 2 || a.dim() == 3) &&
                       a.size(-1) == b.size(-2) && out.size(-2) == a.size(-2) && out.size(-1) == b.size(-1) &&
@@ -76,6 +93,12 @@ py::dict fit_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
     report = [&](int done, int all) {
       const py::gil_scoped_acquire gil;
       return progress(done, all);
+    };
+  plan::Judge judge;
+  if (is_it)
+    judge = [&](const void* d) {
+      const py::gil_scoped_acquire gil;
+      return is_it(at::from_blob(const_cast<void*>(d), out.sizes(), out.strides(), out.options()));
     };
   const DType type = aten::dtype_of(a, "plan fit");
   const std::int64_t m = a.size(-2), n = b.size(-1), k = a.size(-1), batch = a.dim() == 3 ? a.size(0) : 1;
@@ -91,7 +114,7 @@ py::dict fit_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
     p.d = {out.data_ptr<float>(), d.row, d.col, d.batch};
     if (bias) p.epilogue.bias = bias->const_data_ptr<float>();
     const py::gil_scoped_release release;
-    found = plan::fit(p, plan::candidates(plan::shape_of(p)), report);
+    found = search(p, plans_for(plan::shape_of(p), everything), judge, report);
   } else {
     gemm::TensorCoreParams p;
     p.m = m, p.n = n, p.k = k, p.batch = batch, p.factors = p.results = type;
@@ -101,7 +124,7 @@ py::dict fit_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
     p.d = out.data_ptr(), p.d_strides = strides_of(out);
     if (bias) p.bias = bias->const_data_ptr();
     const py::gil_scoped_release release;
-    found = plan::fit(p, plan::candidates(plan::shape_of(p)), report);
+    found = search(p, plans_for(plan::shape_of(p), everything), judge, report);
   }
   return as_dict(found);
 }
@@ -118,7 +141,8 @@ py::dict as_dict(const plan::Tally& tally) {
 
 void bind_plan(py::module_& m) {
   m.def("fit_plan", &fit_plan, py::arg("a"), py::arg("b"), py::arg("out"), py::arg("bias"), py::arg("card"),
-        py::arg("progress"));
+        py::arg("everything"), py::arg("is_it"), py::arg("progress"));
+  m.def("chunk_width", &gemm::chunk_width, py::arg("k"), py::arg("splits"), py::arg("rounding"));
   m.def("set_plans", &set_plans, py::arg("index"), py::arg("json"));
   m.def("clear_plans", [](int index) { plan::set_active(index, nullptr); }, py::arg("index"));
   m.def("set_plan_folder", &plan::set_folder, py::arg("path"));

@@ -183,7 +183,75 @@ void add_vectors(Candidates& out, const Shape& shape) {
   }
 }
 
+// What has been seen most, in published steps: one pass, a few parts of chunks that round to 64, the forms that a log
+// leaves open. Sixty at most, whatever the shape; each is one of candidates().
+class Likely {
+ public:
+  explicit Likely(const Shape& shape) : shape_(shape), all_(candidates(shape)) {}
+
+  void add(Plan plan) {
+    if (std::find(all_.begin(), all_.end(), plan) == all_.end()) return;  // no walk of its own for this k
+    if (std::find(out_.begin(), out_.end(), plan) == out_.end()) out_.push_back(plan);
+  }
+  void chunks(int splits, std::int64_t rounding) {
+    Plan p = split(splits, gemm::chunk_width(shape_.k, splits, rounding));
+    if (shape_.sixteen_bit) {
+      add(p);
+      p.reduction = gemm::Reduction::kInPlace, add(p);
+      return;
+    }
+    if (shape_.bias) p.bias = gemm::BiasPlace::kFirst;  // [paper 3.4]
+    add(p);
+  }
+  std::vector<Plan> take() { return std::move(out_); }
+
+ private:
+  Shape shape_;
+  std::vector<Plan> all_, out_;
+};
+
+Plan slice_zero(Plan p) {
+  p.bias = gemm::BiasPlace::kSliceZero;
+  return p;
+}
+
+void add_likely_float32(Likely& out) {
+  out.add(sliced({}, 4, 8, kAdjacent));
+  for (const gemm::Combine combine : {kInOrder, kAdjacent, kHalves})
+    for (const std::int64_t width : {1, 2, 4}) out.add(sliced({}, 4, width, combine));
+  for (const int splits : {2, 3, 4, 5, 6, 8})
+    for (const std::int64_t rounding : {64, 32, 16, 8, 4}) out.chunks(splits, rounding);
+  for (const int splits : {7, 9, 10, 12, 16}) out.chunks(splits, 64), out.chunks(splits, 4);
+  for (const int splits : {2, 3, 4, 5, 6, 8}) out.add(split(splits, 8, gemm::Deal::kRoundRobin));
+}
+
+void add_likely_16_bit(Likely& out, const Shape& shape) {
+  for (const Plan& p : {sliced({}, 4, 16, kHalves), sliced({}, 2, 32, kInOrder), sliced({}, 4, 8, kAdjacent)})
+    out.add(p), out.add(slice_zero(p));
+  if (shape.terms > 8) out.add(with_tail({}, gemm::Tail::kLast, 0, 8));
+  for (const std::int64_t tile : {32, 64}) out.add(with_tail({}, gemm::Tail::kShortFirst, tile));
+  for (const int splits : {2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16}) out.chunks(splits, 64);
+  for (const int splits : {2, 3, 4, 5, 6, 8}) {
+    Plan p = split(splits, gemm::chunk_width(shape.k, splits, 64));
+    p.reduction = gemm::Reduction::kOutputType, out.add(p);
+    p = split(splits, gemm::chunk_width(shape.k, splits, shape.k % 64 == 0 ? 64 : 8));
+    out.add(with_tail(p, gemm::Tail::kShortFirst, 32));
+  }
+  for (const int splits : {2, 3, 4, 5, 6, 8}) out.chunks(splits, 32);
+  out.add(on_cuda_cores({}));
+}
+
 }  // namespace
+
+std::vector<Plan> likely(const Shape& shape) {
+  Likely out(shape);
+  out.add({});
+  if (shape.terms)
+    add_likely_16_bit(out, shape);
+  else
+    add_likely_float32(out);
+  return out.take();
+}
 
 std::vector<Plan> candidates(const Shape& shape) {
   Candidates out(shape);

@@ -23,6 +23,8 @@ struct Shape {
 // The forms that cards have been seen to take, for this k, the likely ones first: from some dozens (float32, round k) to
 // some hundreds (16-bit, odd k, a bias), none twice. candidates.cpp says where each comes from.
 std::vector<gemm::Plan> candidates(const Shape& shape);
+// The most plausible of them, sixty at most: what published steps took. A match among these may have ties beyond them.
+std::vector<gemm::Plan> likely(const Shape& shape);
 Shape shape_of(const gemm::Params& params);
 Shape shape_of(const gemm::TensorCoreParams& params);
 
