@@ -21,6 +21,7 @@ Rows = dict[str, dict[str, Any]]
 
 # What fake tensors do otherwise than tensors on a card.
 FAKE_DIFFERS = {
+    "nn.functional.silu": "fake tensors decompose its backward; CUDA has a kernel (csrc/oracle/ops/cuda_native.inc)",
     "nn.functional.rms_norm": "fake tensors decompose it; CUDA has a kernel (csrc/oracle/ops/cuda_native.inc)",
     "nn.functional.pad.circular": "backward of writes to views: fake tensors replay the views, cards take as_strided",
     "nn.functional.mish": "fake tensors decompose its backward; CUDA has a kernel (csrc/oracle/ops/cuda_native.inc)",
