@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 
@@ -33,13 +34,15 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.command != "record":  # a live run; the reports of the others say what was assumed
         plans.quiet()
+    code: int | None = None
     try:
-        code: int = args.run(args)
-        sys.stdout.flush()
+        code = args.run(args)
+        if sys.stdout is not None:  # closed by the caller
+            sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader of our output has gone
+    except BrokenPipeError:  # the reader of our output has gone; what was found still is the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 128 + signal.SIGPIPE if code is None else code
     except KeyboardInterrupt:
         print("step-oracle: interrupted.", file=sys.stderr)
         return 130

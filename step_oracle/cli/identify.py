@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
+import os
 import pathlib
 import re
+import subprocess
 import sys
+from concurrent import futures
 from typing import Any
 
 from .command import DIFFERENT, SAME, Refused, add_command, one_line, print_json, print_table
@@ -36,28 +37,34 @@ def on_oracle(source: str) -> str:
     return re.sub(r"\btorch\.cuda\.(manual_seed(?:_all)?)\(", "torch.manual_seed(", source)
 
 
-def printed(program: Any, path: str) -> list[str]:
-    import torch
+# One card's run, in a process of its own: nothing that a program sets (print options, default types) reaches the next.
+RUNNER = """
+import sys
+import torch, step_oracle
+card, path = sys.argv[1:3]
+sys.argv[1:] = []
+step_oracle.set_card(card)
+torch.manual_seed(FIRST_SEED)
+exec(compile(sys.stdin.read(), path, "exec"), {"__name__": "__main__", "__file__": path})
+""".replace("FIRST_SEED", str(FIRST_SEED))
 
-    torch.manual_seed(FIRST_SEED)
-    out = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(out):
-            exec(program, {"__name__": "__main__", "__file__": path})
-    except NotImplementedError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise Refused(f"{path} failed with {type(error).__name__}: {one_line(error)}") from error
-    return numbers(out.getvalue())
+
+def printed(source: str, path: str, card: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", RUNNER, card, path], input=source, capture_output=True, text=True,
+                          env={**os.environ, "STEP_ORACLE_ASSUMED": "quiet"}, check=False)
+    if done.returncode != 0:
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
+        raise Refused(f"{path} failed on {card}: {one_line(last)}")
+    return numbers(done.stdout)
 
 
 def run(args: argparse.Namespace) -> int:
-    import step_oracle
     from step_oracle.cards import cards
 
     source = pathlib.Path(args.program).read_text(encoding="utf-8")
+    program = on_oracle(source)
     try:
-        program = compile(on_oracle(source), args.program, "exec")
+        compile(program, args.program, "exec")
     except SyntaxError as error:
         raise Refused(f"{args.program}, line {error.lineno}: {error.msg}") from error
     wanted = numbers(sys.stdin.read() if args.values == "-" else pathlib.Path(args.values).read_text(encoding="utf-8"))
@@ -69,23 +76,25 @@ def run(args: argparse.Namespace) -> int:
             raise Refused(f"no card is called '{name}'; the cards are {', '.join(known)}")
 
     rows: list[dict[str, Any]] = []
-    results: dict[tuple[Any, ...], list[str]] = {}  # cards that are alike in what enters the bytes run once
     chosen = [known[name] for name in args.card] if args.card else list(known.values())
-    with progress_bar("identify", quiet=args.json) as advance:
-        for card in chosen:
-            key = (card.sms, card.threads_per_sm, card.compute_capability)
-            if key not in results:
-                with step_oracle.card(card.name):
-                    results[key] = printed(program, args.program)
-            got = results[key]
-            if len(got) != len(wanted):
-                raise Refused(f"{args.program} prints {len(got)} numbers, {args.values} has {len(wanted)}: print the "
-                              "same numbers in the same form")
-            same = sum(a == b for a, b in zip(got, wanted, strict=True))
-            first = next((i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b), None)
-            rows.append({"card": card.name, "equal": same, "of": len(wanted), "first_different": None if first is None
-                         else {"index": first, "card": got[first], "given": wanted[first]}})
-            advance(len(rows), len(chosen))
+    alike: dict[tuple[Any, ...], str] = {}  # cards that are alike in what enters the bytes run once
+    for card in chosen:
+        alike.setdefault((card.sms, card.threads_per_sm, card.compute_capability), card.name)
+    with progress_bar("identify", quiet=args.json) as advance, futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {pool.submit(printed, program, args.program, name): name for name in alike.values()}
+        results = {}
+        for done in futures.as_completed(running):
+            results[running[done]] = done.result()
+            advance(len(results), len(running))
+    for card in chosen:
+        got = results[alike[card.sms, card.threads_per_sm, card.compute_capability]]
+        if len(got) != len(wanted):
+            raise Refused(f"{args.program} prints {len(got)} numbers, {args.values} has {len(wanted)}: print the same "
+                          "numbers in the same form")
+        same = sum(a == b for a, b in zip(got, wanted, strict=True))
+        first = next((i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b), None)
+        rows.append({"card": card.name, "equal": same, "of": len(wanted), "first_different": None if first is None
+                     else {"index": first, "card": got[first], "given": wanted[first]}})
     rows.sort(key=lambda row: -row["equal"])
     matches = [row["card"] for row in rows if row["first_different"] is None]
     if args.json:
