@@ -49,6 +49,7 @@ def lint(trace: str | os.PathLike[str] | Trace, card: str | None = None,
     keep="all". The exact product is the float64 one, rounded once to the product's type.
     """
     trace = trace if isinstance(trace, Trace) else load(trace)
+    plans.require_whole(trace)
     card = find_card(card).name if card else plans.card_of(trace)
     text = plans.plan_text(table, card) if table is not None else plans.shipped_plans(card)
     rows = json.loads(text)["rows"] if text else []

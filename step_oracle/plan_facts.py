@@ -48,6 +48,9 @@ def chunk(k: int, splits: int, rounding: int) -> int:
     """The kernels' own (csrc/kernels/gemm/plan.h)."""
     from . import device
 
+    if k < 1 or splits < 1 or rounding < 1:
+        raise ValueError(f"k {k} in {splits} parts, rounded to {rounding}, has no chunks; give whole numbers from 1 on")
+
     return int(device.extension().chunk_width(k, splits, rounding))
 
 
@@ -225,6 +228,12 @@ def of_kernel(name: str, k: int, compute_capability: str, splits: int = 1) -> li
 def plans_of(a: Algorithm, *, dtype: str, m: int, n: int, k: int, bias: bool, compute_capability: str, sms: int,
              threads_per_sm: int, layout: str = "nn") -> list[Known]:
     """The plans that an algorithm may be: one where what is published decides it. m, n in torch's words."""
+    for name, value in (("m", m), ("n", n), ("k", k), ("the number of parts", a.splits)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; give 1 or more")
+    if dtype == "bfloat16" and compute_capability == "7.5":
+        raise NotKnown("compute capability 7.5 has no bfloat16 tensor cores, and what cuBLAS does there instead is not "
+                       "known; read the log for the card that wrote it")
     hopper = compute_capability == "9.0"
     if dtype == "float32":
         return _float32(a, k, bias, hopper)
@@ -234,6 +243,6 @@ def plans_of(a: Algorithm, *, dtype: str, m: int, n: int, k: int, bias: bool, co
         return _nvjet(a, k)
     if a.number in (11, 13, 14, 16) and hopper:
         return _cuda_cores(a, m, n, k, layout, sms * threads_per_sm)
-    if a.number in (12, 21, 23, 24) or (a.number == 6 and not hopper):
+    if a.number in (12, 21, 23, 24):  # 6 is seen in logs, and nobody has published its walk
         return _cutlass(a, k, hopper)
     raise NotKnown(f"algorithm {a.number} of compute capability {compute_capability} for {dtype} is not known; {FIT}")

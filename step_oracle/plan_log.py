@@ -70,8 +70,19 @@ class Log:
         return dict(vars(self))
 
 
-def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isdigit() else otherwise
+_MOST = 1 << 40  # as in a plan table
+
+
+def _number(group: dict[str, str], name: str, least: int, otherwise: int | None = None) -> int:
+    """A field's whole number; ``otherwise`` where it is left out or, as cuBLASLt spells that, N/A."""
+    text = group.get(name)
+    if otherwise is not None and (text is None or text == "N/A"):
+        return otherwise
+    if text is None:
+        raise ValueError(f"{name} is missing")
+    if not re.fullmatch(r"[+-]?[0-9]{1,13}", text) or not least <= int(text) <= _MOST:
+        raise ValueError(f"{name}={text[:40]} is no whole number from {least} to 2^40")
+    return int(text)
 
 
 def parse_line(text: str, number: int) -> Call | None:
@@ -86,29 +97,37 @@ def parse_line(text: str, number: int) -> Call | None:
     try:
         return _call(groups, dict(_FIELD.findall(_GROUP.sub("", text))), number)
     except (KeyError, ValueError) as error:
-        raise ValueError(f"line {number} of the log is damaged: {error} is no field or no number of it") from None
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"line {number} of the log is damaged: {what}") from None
 
 
 def _call(groups: dict[str, dict[str, str]], outside: dict[str, str], number: int) -> Call:
     a, d, compute, algo = groups["Adesc"], groups["Ddesc"], groups["computeDesc"], groups["algo"]
     turned = [compute.get(f"trans{x}", compute.get(f"trans{x.upper()}", "OP_N")) != "OP_N" for x in "ab"]
-    batch = _number(d.get("batchCount"), 1)
+    batch = _number(d, "batchCount", 1, 1)
     bias = "BIAS" in compute.get("epilogue", "")
     beta = outside.get("beta", "0") not in ("0", "0.0")
     op = ("baddbmm" if beta else "bmm") if batch > 1 else "addmm" if bias or beta else "mm"
     stages = algo.get("stages", "").removeprefix("MATMUL_STAGES_")
+    inner = _number(a, "rows" if turned[0] else "cols", 1)
     return Call(
         line=number, op=op, dtype=TYPES.get(a["type"], a["type"]),
         # cuBLAS computes the column-major D' = B' A': torch's first factor is its B.
-        layout="nt"[turned[1]] + "nt"[turned[0]], m=int(d["cols"]), n=int(d["rows"]),
-        k=int(a["rows"] if turned[0] else a["cols"]), batch=batch,
-        epilogue="bias" if bias else "beta" if beta else "none",
+        layout="nt"[turned[1]] + "nt"[turned[0]], m=_number(d, "cols", 1), n=_number(d, "rows", 1), k=inner,
+        batch=batch, epilogue="bias" if bias else "beta" if beta else "none",
         algorithm=Algorithm(
-            number=int(algo["algoId"]), tile=algo.get("tile", "").removeprefix("MATMUL_TILE_"), stages=stages,
-            splits=_number(algo.get("numSplitsK"), 1),
+            number=_number(algo, "algoId", 0), tile=algo.get("tile", "").removeprefix("MATMUL_TILE_"), stages=stages,
+            splits=_splits(algo, inner),
             reduction=algo.get("reductionScheme", "NONE").removeprefix("REDUCTION_SCHEME_"),
-            option=_number(algo.get("customOption"), 0)),
-        sms=_number(compute.get("smCountTarget"), 0) or None, compute=compute.get("computeType", ""))  # fmt: skip
+            option=_number(algo, "customOption", 0, 0)),
+        sms=_number(compute, "smCountTarget", 0, 0) or None, compute=compute.get("computeType", ""))  # fmt: skip
+
+
+def _splits(algo: dict[str, str], k: int) -> int:
+    splits = _number(algo, "numSplitsK", 1, 1)
+    if splits > k:
+        raise ValueError(f"numSplitsK={splits} is more than k, {k}")
+    return splits
 
 
 def parse(lines: Iterable[str]) -> list[Call]:

@@ -125,6 +125,12 @@ def card_of(trace: Trace) -> str:
     raise NotFitted(f"the trace is of {recorded.name if recorded else 'a host'}, which is no known card; give --card")
 
 
+def require_whole(trace: Trace) -> None:
+    """Raises ValueError for a trace that was cut: what its lost part has cannot be told."""
+    if not trace.complete:
+        raise ValueError(f"{trace.path} is not complete, and {len(trace.ops)} ops of it can be read: {trace.reason}")
+
+
 def kept(trace: Trace, tensor: Record, when: str) -> torch.Tensor:
     digest = tensor[when]
     if digest is None or not trace.has_blob(digest):
@@ -142,6 +148,9 @@ def fit_op(trace: Trace, index: int, *, card: str | None = None, everything: boo
            progress: Callable[[int, int], bool] | None = None) -> dict[str, Any]:
     """What fit() says of a recorded product, with its ``index``, ``op`` and ``row`` (for a plan table) beside it.
     ``compared``: "bytes"; "tile"; or "digest", where the trace keeps the factors and of the result the digest alone."""
+    require_whole(trace)
+    if not 0 <= index < len(trace.ops):
+        raise NotFitted(f"{trace.path} has no op {index}: its {len(trace.ops)} ops are numbered from 0 on")
     op = trace.ops[index]
     if op.op not in FITTED:
         raise NotFitted(f"op {index} is {op.op}; plans are fitted for {', '.join(FITTED)}")
@@ -163,7 +172,7 @@ def fit_op(trace: Trace, index: int, *, card: str | None = None, everything: boo
     elif not result["after"] or trace.has_blob(result["after"]):
         out, compared = kept(trace, result, "after"), "bytes"
     found = fit(a, b, out, bias, card=card or card_of(trace), everything=everything, progress=progress)
-    return {"index": index % len(trace.ops), "op": op.op, "row": row, "compared": compared, **found}
+    return {"index": index, "op": op.op, "row": row, "compared": compared, **found}
 
 
 def row_of(trace: Trace, op: Record) -> tuple[dict[str, Any], list[Record]]:
@@ -194,6 +203,7 @@ def family(trace: Trace, card: str | None = None) -> dict[str, Any]:
     class does, in a single pass. ``kinds``: row, times, configurations; ``table``: the same as a plan table."""
     from . import device
 
+    require_whole(trace)
     card = card or card_of(trace)
     counted: dict[str, int] = {}
     for op in trace.ops:
@@ -222,7 +232,7 @@ def class_identical(row: dict[str, Any], card: str) -> dict[str, Any]:
     if hopper:
         return {"algorithms": [66], "splits": 1, "without": "algorithm 24 (groups of 8)",
                 "source": "facebookexperimental/triton, bitequiv/cublas_match: nvjet, one accumulator"}
-    return {"algorithms": [6, 21], "splits": 1,
+    return {"algorithms": [21], "splits": 1,
             "without": "algorithm 30 (sliced k); k that is no multiple of the tile's",
             "source": "CUTLASS's main loop, one accumulator; on this generation assumed"}
 
@@ -235,6 +245,7 @@ def fit_trace(trace: Trace, *, card: str | None = None, everything: bool = False
     """
     from . import device
 
+    require_whole(trace)
     card = card or card_of(trace)
     ops: list[dict[str, Any]] = []
     plans_of: dict[str, list[Any]] = {}

@@ -1,0 +1,111 @@
+"""What a stranger found: input that was damaged, meant nothing, or was taken for something else."""
+
+import pytest
+import torch
+
+import step_oracle
+from step_oracle import cli, plan_facts, plan_log
+from step_oracle.cards import find_card
+
+LINE = ("[2026-01-02 03:04:05][cublasLt][8291][Trace][cublasLtTSTMatmul] "
+        "Adesc=[type={dtype} rows={rows} cols={k} ld=64] Bdesc=[type={dtype} rows={k} cols=32 ld=2048] "
+        "Cdesc=[type={dtype} rows={rows} cols=32 ld=64] Ddesc=[type={dtype} rows={rows} cols=32 ld=64{batch}] "
+        "computeDesc=[computeType=COMPUTE_32F scaleType=R_32F] "
+        "algo=[algoId={algo} tile=MATMUL_TILE_64x64 stages=MATMUL_STAGES_32x6{splits}] beta=0\n")  # fmt: skip
+USUAL = {"dtype": "R_16BF", "rows": 64, "k": 2048, "algo": 21, "splits": "", "batch": ""}
+
+
+def write_log(tmp_path, **fields):
+    path = tmp_path / "lt.log"
+    path.write_text(LINE.format(**{**USUAL, **fields}))
+    return path
+
+
+@pytest.mark.parametrize("fields, told", [
+    ({"splits": " numSplitsK=0 reductionScheme=REDUCTION_SCHEME_INPLACE"}, "numSplitsK=0 is no whole number from 1"),
+    ({"splits": " numSplitsK=-1"}, "numSplitsK=-1 is no whole number from 1"),
+    ({"splits": " numSplitsK=x"}, "numSplitsK=x is no whole number"),
+    ({"splits": " numSplitsK=" + "9" * 5000}, "is no whole number"),
+    ({"splits": " numSplitsK=4096"}, "numSplitsK=4096 is more than k, 2048"),
+    ({"splits": " customOption=-3"}, "customOption=-3 is no whole number from 0"),
+    ({"rows": -64}, "rows=-64 is no whole number from 1"),
+    ({"rows": 0}, "rows=0 is no whole number"),
+    ({"k": 0}, "cols=0 is no whole number"),
+    ({"batch": " batchCount=0"}, "batchCount=0 is no whole number"),
+    ({"algo": "x"}, "algoId=x is no whole number"),
+    ({"algo": -21}, "algoId=-21 is no whole number"),
+])  # fmt: skip
+def test_a_log_line_s_numbers_are_checked(tmp_path, capsys, fields, told):
+    path = write_log(tmp_path, **fields)
+    assert cli.main(["plan", "from-log", str(path), "--card", "rtx-a6000"]) == 2
+    text = capsys.readouterr().err
+    assert "line 1 of the log is damaged: " in text and told in text and text.count("\n") == 1
+
+
+def test_the_line_that_is_damaged_there_is_one_that_reads(tmp_path):
+    assert len(plan_log.read(write_log(tmp_path), find_card("rtx-a6000")).rows) == 1
+    split = " numSplitsK=2 reductionScheme=REDUCTION_SCHEME_INPLACE"
+    (row,) = plan_log.read(write_log(tmp_path, splits=split), find_card("rtx-a6000")).rows
+    assert row["plan"] == {"splits": 2, "width": 1024, "reduction": "in_place"}
+    absent = " numSplitsK=N/A"
+    assert len(plan_log.read(write_log(tmp_path, splits=absent), find_card("rtx-a6000")).rows) == 1
+
+
+@pytest.mark.parametrize("k, splits, rounding", [(0, 2, 64), (64, 0, 64), (64, -1, 64), (64, 2, 0)])
+def test_chunks_of_nothing_are_refused_where_the_division_is(k, splits, rounding):
+    with pytest.raises(ValueError, match="has no chunks"):
+        plan_facts.chunk(k, splits, rounding)
+
+
+@pytest.mark.parametrize("splits, k", [(0, 64), (-1, 64), (2, 0)])
+def test_an_algorithm_of_no_parts_has_no_plan(splits, k):
+    for number in (0, 11, 13, 14, 21, 66):
+        with pytest.raises(ValueError, match="give 1 or more"):
+            plan_facts.plans_of(plan_facts.Algorithm(number, splits=splits), dtype="bfloat16", m=1, n=8, k=k,
+                                bias=False, compute_capability="9.0", sms=132, threads_per_sm=2048)  # fmt: skip
+
+
+@pytest.mark.parametrize("card", ["t4", "rtx-a6000", "l4", "h100-sxm", "b200"])
+def test_algorithm_6_is_unpublished_on_every_card(tmp_path, card):
+    with pytest.raises(ValueError, match="algorithm 6 of compute capability .* is not known"):
+        plan_log.read(write_log(tmp_path, algo=6, dtype="R_16F"), find_card(card))
+
+
+def test_bfloat16_of_a_card_without_it_is_unknown(tmp_path):
+    with pytest.raises(ValueError, match=r"7\.5 has no bfloat16 tensor cores"):
+        plan_log.read(write_log(tmp_path), find_card("t4"))
+    assert plan_log.read(write_log(tmp_path, dtype="R_16F"), find_card("t4")).rows
+
+
+def record(path, keep="all"):
+    """x @ w.t() of bfloat16 made before the recording."""
+    gen = torch.Generator().manual_seed(3)
+    x, w = (torch.randn(rows, 512, generator=gen).bfloat16() for rows in (32, 64))
+    with step_oracle.card("rtx-a6000"):
+        x, w = x.to("oracle"), w.to("oracle")
+        with step_oracle.record(path, keep=keep):
+            x @ w.t()
+    return path
+
+
+@pytest.fixture
+def cut(tmp_path):
+    whole = record(tmp_path / "whole.trace").read_bytes()
+    path = tmp_path / "cut.trace"
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    return path
+
+
+@pytest.mark.parametrize("command", ["lint {}", "plan fit {}", "plan fit {} --op 0", "plan family {}"])
+def test_a_trace_that_was_cut_is_refused(cut, capsys, command):
+    assert cli.main(command.format(cut).split()) == 2
+    out, err = capsys.readouterr()
+    assert "is not complete" in err and "is cut inside" in err and err.count("\n") == 1
+    assert out == "", "and nothing is said to be found"
+
+
+@pytest.mark.parametrize("index", [2, 99, -1])
+def test_an_op_that_a_trace_does_not_have(tmp_path, capsys, index):
+    path = record(tmp_path / "x.trace")
+    assert cli.main(["plan", "fit", str(path), "--op", str(index)]) == 2
+    assert f"has no op {index}: its 2 ops are numbered from 0" in capsys.readouterr().err
