@@ -61,9 +61,8 @@ def register(subparsers: Any) -> None:
             sub.add_argument("--init", metavar="FILE", help="the initial state, where the recipe names it by digest")
         if name in ("verify", "attest"):
             sub.add_argument("--until", metavar="STEP", type=int, help="stop after this step")
-            sub.add_argument(
-                "--folder", metavar="DIR", help="write checkpoints there; an interrupted walk goes on from the last"
-            )
+            goes_on = "; an interrupted walk goes on from the last" if name == "verify" else ", a folder without any"
+            sub.add_argument("--folder", metavar="DIR", help="write checkpoints there" + goes_on)
     for name in ("write", "resurrect", "attest"):
         made[name].add_argument("-o", "--out", metavar="FILE", required=name != "attest")
     made["write"].add_argument("--card", metavar="NAME", help="where the recordings' card has no profile of its own")
@@ -168,6 +167,8 @@ def run_check(args: argparse.Namespace) -> int:
 def describe(verdict: Any, what: str) -> None:
     walked = verdict.last - verdict.first + 1
     rate = walked / max(verdict.seconds - verdict.load_seconds, 1e-9)
+    if verdict.note:
+        print(verdict.note)
     if verdict.resumed_from is not None:
         print(f"went on from the checkpoint after step {verdict.resumed_from}")
     print(
@@ -292,9 +293,14 @@ def run_resurrect(args: argparse.Namespace) -> int:
 
 
 def run_attest(args: argparse.Namespace) -> int:
-    from step_oracle.recipe import attest, document, verification
+    from step_oracle.recipe import attest, checkpoints, document, verification
 
     recipe = document.load(args.recipe)
+    if args.folder and checkpoints.Folder(args.folder, recipe.digest).kept():
+        raise Refused(
+            f"{args.folder} holds checkpoints, and an attestation is of a walk of all steps in one process: give an "
+            "empty folder, or leave --folder out"
+        )
     verdict = _walked(
         args,
         "verify",

@@ -10,6 +10,7 @@ import pathlib
 import platform
 from typing import Any
 
+from . import digests
 from .document import Recipe
 from .verification import Verdict
 
@@ -26,7 +27,14 @@ def statement(recipe: Recipe, verdict: Verdict, corpus: str) -> dict[str, Any]:
 
     if not verdict.ok:
         raise ValueError(f"{verdict.kept} of {verdict.total} promises hold: there is nothing to attest")
+    if verdict.resumed_from is not None or verdict.first != 0:
+        raise ValueError(
+            f"the walk went on from the checkpoint after step {verdict.resumed_from}: only a walk of all steps in one "
+            "process is attested; give an empty folder, or leave --folder out"
+        )
     data = pathlib.Path(recipe.path).read_bytes()
+    if digests.of_bytes(data.removesuffix(b"\n")) != recipe.digest:
+        raise ValueError(f"{recipe.path} was changed while it was verified: attest it again")
     asked = [s for s in recipe.promises if s <= verdict.last]
     host = device.extension().isas()
     return {
@@ -47,7 +55,6 @@ def statement(recipe: Recipe, verdict: Verdict, corpus: str) -> dict[str, Any]:
             "failedTests": [],
             "promises": {"kept": verdict.kept, "total": verdict.total, "of": len(recipe.promises)},
             "losses": verdict.losses,
-            "resumedFrom": verdict.resumed_from,
             "verifier": {"name": "step-oracle", "version": __version__, "torch": str(torch.__version__)},
             "host": {
                 "machine": platform.machine(),

@@ -162,6 +162,13 @@ class Block:
             for block in [inner] if isinstance(inner, Block) else inner:
                 block.forget_reads()
 
+    def reads(self) -> set[str]:
+        out = {self._path(f) for f in self._read}
+        for inner in self._inner.values():
+            for block in [inner] if isinstance(inner, Block) else inner:
+                out |= block.reads()
+        return out
+
     def unread(self) -> list[str]:
         out = [self._path(f) for f in self._value if f not in self._read]
         for field, inner in self._inner.items():

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from .canonical import is_digest
+from . import seal
+from .canonical import dump, is_digest
 
 FORMAT = "step-oracle checkpoints 1"
 GENERATOR = 32  # hexadecimal digits: seed and offset, little endian
@@ -64,14 +66,45 @@ def read(path: str | os.PathLike[str]) -> Saved:
     return Saved(tensors, None if step is None else int(step), generator, meta.get("loss", ""))
 
 
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Before anything is computed: can a file be put there? ValueError where not."""
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+        raise ValueError(f"{os.fspath(path)} is there and is no regular file: give another name")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.basename(path) or not os.path.isdir(folder):
+        raise ValueError(f"{os.fspath(path)}: there is no folder {folder} to write a file to")
+
+
+@dataclass
+class Reads:
+    """What a walk read of its recipe: fields, and, each as its canonical text, exceptions and plan rows."""
+
+    fields: set[str] = field(default_factory=set)
+    exceptions: set[str] = field(default_factory=set)
+    plans: set[str] = field(default_factory=set)
+
+    def __or__(self, other: Reads) -> Reads:
+        return Reads(self.fields | other.fields, self.exceptions | other.exceptions, self.plans | other.plans)
+
+    def to_json(self) -> dict[str, list[str]]:
+        return {k: sorted(v) for k, v in vars(self).items()}
+
+
 class Folder:
-    """Checkpoints of one recipe's walk. The index names every state that was walked to, its file there or deleted."""
+    """Checkpoints of one recipe's walk. The index names every state that was walked to, its file there or deleted.
+
+    Only an index that this user's own verification sealed (seal.py) says anything: ``note`` has the sentence about
+    any other, whose losses and states are not taken.
+    """
 
     def __init__(self, path: str | os.PathLike[str], recipe: str) -> None:
         self.path = pathlib.Path(path)
         self.recipe = recipe
         self.losses: list[str] = []
         self.states: dict[int, str] = {}  # after step -> state digest
+        self.saved: set[int] = set()  # after which steps a file was written
+        self.reads = Reads()
+        self.note = ""
         index = self.path / "index.json"
         if index.exists():
             self._read(index)
@@ -82,6 +115,8 @@ class Folder:
             known = value["format"] == FORMAT
             of = value["recipe"]
             losses, states = list(value["losses"]), {int(k): v for k, v in value["states"].items()}
+            by = value.pop("seal", None)
+            sealed = seal.is_sealed(dump(value), by)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError(f"{index} is no index of checkpoints; delete the folder to walk from the start") from None
         if not known:
@@ -92,29 +127,61 @@ class Folder:
             )
         if not all(isinstance(x, str) for x in losses) or not all(is_digest(d) and s >= 0 for s, d in states.items()):
             raise ValueError(f"{index} is damaged: delete the folder to walk from the start")
-        self.losses, self.states = losses, states
+        if not sealed:
+            self.note = (
+                f"{index} was not written by a verification of yours with this version: nothing in {self.path} is taken"
+            )
+            return
+        self.losses, self.states, self.saved = losses, states, set(value["saved"])
+        self.reads = Reads(*(set(value["read"][k]) for k in ("fields", "exceptions", "plans")))
 
     def file(self, step: int) -> pathlib.Path:
         return self.path / f"after-{step:08d}.safetensors"
 
     def kept(self) -> list[int]:
         """Steps whose file is there."""
-        return sorted(s for s in self.states if self.file(s).exists())
+        return sorted(s for s in self.saved if self.file(s).exists())
 
-    def note(self, losses: list[str], states: dict[int, str]) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.losses, self.states = list(losses), self.states | states
+    def resumable(self, last: int, keep: Callable[[int], bool]) -> int | None:
+        """The last step up to ``last`` that a walk can go on from, every checkpoint that is wanted before it written
+        (and there or deleted)."""
+        here = {s for s in self.kept() if s <= last and s < len(self.losses)}
+        found = None
+        for step in range(max(here, default=-1) + 1):
+            if keep(step) and step not in self.saved:
+                break
+            found = step if step in here else found
+        return found
+
+    def _write(self) -> None:
         partial = self.path / "index.json.partial"
         value: dict[str, Any] = {
             "format": FORMAT,
             "recipe": self.recipe,
             "losses": self.losses,
             "states": {str(k): v for k, v in sorted(self.states.items())},
+            "saved": sorted(self.saved),
+            "read": self.reads.to_json(),
         }
+        value["seal"] = seal.seal(dump(value))
         partial.write_text(json.dumps(value, indent=1) + "\n")
         _settle(partial, self.path / "index.json")
 
-    def save(self, step: int, state: dict[str, torch.Tensor], generator: str, losses: list[str], digest: str) -> None:
+    def save(
+        self,
+        step: int,
+        state: dict[str, torch.Tensor],
+        generator: str,
+        losses: list[str],
+        states: dict[int, str],
+        reads: Reads,
+    ) -> None:
+        """``states``: of this step, and of the promises on the way to it."""
         self.path.mkdir(parents=True, exist_ok=True)
         write(self.file(step), state, step=step, generator=generator, loss=losses[step])
-        self.note(losses, {step: digest})
+        if self.losses[: len(losses)] != losses:  # an earlier walk may have gone further
+            self.losses = list(losses)
+        self.states |= states
+        self.saved.add(step)
+        self.reads |= reads
+        self._write()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import checkpoints
-from .canonical import Malformed
+from .canonical import Malformed, dump
 from .document import Recipe, load
 from .walk import State, Walk, card_of, check_corpus, generator_state, initial, place, set_generator, state_digest
 
@@ -47,6 +47,7 @@ class Verdict:
     load_seconds: float
     digest: str  # of the recipe
     state: str  # digest after the last step
+    note: str = ""  # why a folder's index was not taken
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,6 +62,7 @@ class Verdict:
             "load_seconds": self.load_seconds,
             "recipe": self.digest,
             "state": self.state,
+            "note": self.note,
         }
 
 
@@ -78,6 +80,7 @@ class _Run:
         self.recipe, self.walk, self.losses, self.folder, self.keep = recipe, walk, losses, folder, keep
         self.kept: list[int] = []
         self.state = ""
+        self.unsaved: dict[int, str] = {}  # promised states since the last checkpoint
 
     def to(self, last: int, progress: Progress | None) -> Failure | None:
         begin, promised = self.walk.step, self.recipe.root.blocks("promises")
@@ -100,8 +103,11 @@ class _Run:
                 if self.state != states[step]:
                     return Failure(step, "state", states[step], self.state, loss)
                 self.kept.append(step)
+                self.unsaved[step] = self.state
             if saves and self.folder is not None:
-                self.folder.save(step, self.walk.state, generator_state(), self.losses, self.state)
+                walked, self.unsaved = self.unsaved | {step: self.state}, {}
+                reads = _reads(self.recipe, self.walk)
+                self.folder.save(step, self.walk.state, generator_state(), self.losses, walked, reads)
             if progress:
                 progress(self.walk.step - begin, last + 1 - begin)
         return None
@@ -136,15 +142,16 @@ def verify(
     """Walks from step 0 and compares every loss and every promise (up to step ``until``).
 
     ``folder``: checkpoints go there (at each promise, or every ``keep_every`` steps), and an interrupted walk goes on
-    from the last one.
+    from the last one, where the folder's index has this user's seal: what a folder says else is no evidence.
     """
+    if keep_every is not None and keep_every < 1:
+        raise ValueError(f"--keep-every {keep_every}: give a number of steps from 1")
     opened, begin = _open(recipe), time.monotonic()
     last = _last(opened, until)
     store = None if folder is None else checkpoints.Folder(folder, opened.digest)
     with card_of(opened):
         text = check_corpus(opened, corpus)
-        at = [s for s in store.kept() if s <= last] if store else []
-        resumed = at[-1] if at else None
+        resumed = store.resumable(last, lambda s: _keeps(opened, s, keep_every)) if store else None
         if store is not None and resumed is not None:
             state = _load(opened, store.file(resumed), resumed, store.states[resumed])
             _init_reads(opened)
@@ -155,13 +162,13 @@ def verify(
         loaded = time.monotonic() - begin
         run = _Run(opened, walk, losses, store, lambda s: _keeps(opened, s, keep_every))
         failure = _earlier(opened, store, resumed, losses) or run.to(last, progress)
-        if failure is None and last == opened.steps - 1 and resumed is None:
-            _all_read(opened, walk)
+        if failure is None and last == opened.steps - 1:
+            _all_read(opened, walk, store.reads if store and resumed is not None else checkpoints.Reads())
     asked = [s for s in opened.promises if s <= last]
     before = [s for s in asked if resumed is not None and s <= resumed]
     kept = [s for s in asked if s in run.kept or (s in before and (failure is None or failure.step > s))]
     return Verdict(
-        failure is None and kept == asked,
+        failure is None and bool(asked) and kept == asked,
         len(kept),
         len(asked),
         failure,
@@ -172,7 +179,8 @@ def verify(
         time.monotonic() - begin,
         loaded,
         opened.digest,
-        run.state,
+        run.state if resumed != last or store is None else store.states[last],
+        store.note if store else "",
     )
 
 
@@ -209,24 +217,39 @@ def _init_reads(recipe: Recipe) -> None:
         recipe.root.get(field)
 
 
-def _all_read(recipe: Recipe, walk: Walk) -> None:
+def _reads(recipe: Recipe, walk: Walk) -> checkpoints.Reads:
+    plans: set[str] = set()
+    if recipe.root.raw("plans") is not None:
+        used = _used_plans()
+        plans = {dump(row) for row in used["rows"]} | ({dump(used["otherwise"])} if "otherwise" in used else set())
+    return checkpoints.Reads(recipe.root.reads(), {dump(list(e)) for e in walk.functions.used}, plans)
+
+
+def _used_plans() -> dict[str, Any]:
+    import json
+
     from step_oracle import device
 
-    unread = recipe.root.unread()
+    used: dict[str, Any] = json.loads(device.extension().used_plans(0))
+    return used
+
+
+def _all_read(recipe: Recipe, walk: Walk, before: checkpoints.Reads) -> None:
+    """``before``: what was read up to the checkpoint that the walk went on from."""
+    read = before | _reads(recipe, walk)
+    unread = [f for f in recipe.root.unread() if f not in read.fields]
     if unread:
         raise Malformed(
             f"the whole run was walked, and nothing read {', '.join(unread[:5])}: a field that decides nothing "
             "is no part of a recipe"
         )
-    if unused := walk.functions.unused():
+    if unused := [e for e in walk.functions.unused() if dump(list(e)) not in read.exceptions]:
         raise Malformed(f"optimizer.exceptions: no step took {unused[0]}")
     plans = recipe.root.raw("plans")
     if plans is not None:
-        import json
-
-        used = json.loads(device.extension().used_plans(0))
-        if used != plans:
-            extra = [r for r in plans["rows"] if r not in used["rows"]]
+        extra = [r for r in plans["rows"] if dump(r) not in read.plans]
+        otherwise = "otherwise" in plans and dump(plans["otherwise"]) not in read.plans
+        if extra or otherwise or (not before.fields and _used_plans() != plans):
             raise Malformed(f"plans: no product of the run took the row {extra[0] if extra else plans}")
 
 
@@ -281,6 +304,11 @@ def audit(
     last = later[0] if steps is None else first + steps - 1
     if last >= opened.steps:
         raise ValueError(f"{steps} steps from step {first}: the recipe has {opened.steps} steps")
+    if not later or later[0] > last:
+        raise ValueError(
+            f"{steps} steps from step {first} reach no promise, so that they would prove nothing: "
+            + (f"give --steps {later[0] - first + 1}, or leave it out" if later else "the recipe promises nothing later")
+        )
     with card_of(opened):
         text = check_corpus(opened, corpus)
         state = _load(opened, checkpoint, first - 1, opened.promises[first - 1])
@@ -293,7 +321,7 @@ def audit(
     asked = [s for s in opened.promises if first <= s <= last]
     equal = sum(a == b for a, b in zip(losses, opened.losses[first:], strict=False))
     return Verdict(
-        failure is None and run.kept == asked,
+        failure is None and bool(asked) and run.kept == asked,
         len(run.kept),
         len(asked),
         failure,
@@ -385,6 +413,12 @@ def resurrect(
         raise ValueError(f"step {step}: the recipe has the steps 0 to {opened.steps - 1}")
     store = None if folder is None else checkpoints.Folder(folder, opened.digest)
     known = (store.states if store else {}) | opened.promises
+    if step not in known and not any(s > step for s in opened.promises):
+        raise ValueError(
+            f"no promise names the state after step {step} or a later one: it cannot be verified"
+            + (f"; {store.note}" if store and store.note else "")
+        )
+    checkpoints.check_target(out)
     if kept is None and store is not None:
         earlier = [s for s in store.kept() if s < step]
         kept = str(store.file(earlier[-1])) if earlier else None
@@ -415,6 +449,7 @@ def resurrect(
         "named_by": _named_by(opened, known, step),
         "first_failed": None if failure is None else vars(failure),
         "seconds": time.monotonic() - begin,
+        "note": store.note if store else "",
     }
 
 
@@ -440,7 +475,4 @@ def _start(recipe: Recipe, kept: str | None, known: dict[int, str], step: int, i
 
 
 def _confirm(recipe: Recipe, run: _Run, step: int, progress: Progress | None) -> Failure | None:
-    later = [s for s in recipe.promises if s > step]
-    if not later:
-        raise ValueError(f"no promise names the state after step {step} or a later one: it cannot be verified")
-    return run.to(later[0], progress)
+    return run.to(min(s for s in recipe.promises if s > step), progress)
