@@ -2,7 +2,7 @@
 
 import torch as _torch
 
-from . import _ops
+from . import _ops, plans
 from . import device as _device
 from .cards import Card, card, get_card, set_card
 from .record import record
@@ -20,6 +20,7 @@ __all__ = [
     "diff",
     "get_card",
     "load",
+    "plans",
     "record",
     "replay",
     "set_card",

@@ -91,12 +91,14 @@ def shipped_plans(name: str) -> str | None:
 
 def plan_text(plans: str | os.PathLike[str], card: str) -> str:
     """The text of a plan table: of a file's, or of the pinned one, which has no rows."""
+    from . import plan_table
+
     if plans == PINNED:
         table = {"format": "step-oracle plan table 1", "card": card, "library": "any",
                  "source": "the program forces the single pass (docs/plan-table.md, The pinned arm)",
                  "otherwise": "pinned", "rows": []}
         return json.dumps(table)
-    return pathlib.Path(plans).read_text()
+    return plan_table.read(plans)
 
 
 @contextlib.contextmanager

@@ -113,10 +113,10 @@ def run_family(args: argparse.Namespace) -> int:
 
 
 def run_from_log(args: argparse.Namespace) -> int:
-    from step_oracle import cards, plan_log
+    from step_oracle import cards, plan_log, plan_table
 
     card = cards.find_card(args.card)
-    also = pathlib.Path(args.also).read_text() if args.also else None
+    also = plan_table.read(args.also) if args.also else None
     log = plan_log.read(args.log, card, args.library, also)
     if args.out:
         pathlib.Path(args.out).write_text(log.table)

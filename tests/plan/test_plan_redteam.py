@@ -1,10 +1,12 @@
 """What a stranger found: input that was damaged, meant nothing, or was taken for something else."""
 
+import json
+
 import pytest
 import torch
 
 import step_oracle
-from step_oracle import cli, plan_facts, plan_log
+from step_oracle import cards, cli, plan_facts, plan_log, plan_table
 from step_oracle.cards import find_card
 
 LINE = ("[2026-01-02 03:04:05][cublasLt][8291][Trace][cublasLtTSTMatmul] "
@@ -109,3 +111,104 @@ def test_an_op_that_a_trace_does_not_have(tmp_path, capsys, index):
     path = record(tmp_path / "x.trace")
     assert cli.main(["plan", "fit", str(path), "--op", str(index)]) == 2
     assert f"has no op {index}: its 2 ops are numbered from 0" in capsys.readouterr().err
+
+
+BAD_FILES = {"empty": (b"", "it is empty"), "blank": (b" \n", "it is empty"),
+             "binary": (b"\xff\x00\xfe", "is not text"),
+             "other": (b"{", "it is not JSON"), "deep": (b"[" * 200000, "it is not JSON")}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*BAD_FILES, "missing", "folder"])
+def test_a_file_that_is_no_plan_table_is_refused_by_every_reader(tmp_path, capsys, kind):
+    path, trace = tmp_path / "t.json", record(tmp_path / "x.trace")
+    if kind in BAD_FILES:
+        path.write_bytes(BAD_FILES[kind][0])
+    elif kind == "folder":
+        path.mkdir()
+    told = BAD_FILES[kind][1] if kind in BAD_FILES else "cannot be read"
+    for command in (f"replay {trace} --plans {path}", f"lint {trace} --plans {path}",
+                    f"plan show --card rtx-a6000 --plans {path}",
+                    f"plan from-log {write_log(tmp_path)} --card rtx-a6000 --also {path}"):  # fmt: skip
+        assert cli.main(command.split()) == 2, command
+        err = capsys.readouterr().err
+        assert told in err and str(path) in err and err.count("\n") == 1, command
+    for call in (lambda: step_oracle.replay(trace, plans=path), lambda: step_oracle.set_card("rtx-a6000", plans=path)):
+        with pytest.raises((ValueError, OSError), match=told) as refused:
+            call()
+        assert not isinstance(refused.value, UnicodeDecodeError)
+
+
+ROW = {"op": "mm", "dtype": "bfloat16", "layout": "nn", "m": 8, "n": 8, "k": 64,
+       "plan": {"splits": 2, "width": 32}}  # fmt: skip
+
+
+def table(card, *rows):
+    return json.dumps({"format": "step-oracle plan table 1", "card": card, "library": "x", "source": "s",
+                       "rows": rows})  # fmt: skip
+
+
+@pytest.mark.parametrize("card, fields, told", [
+    ("rtx-a6000", {"plan": {"tail": "dropped", "tail_width": 100}}, "drops all of k = 64"),
+    ("rtx-a6000", {"dtype": "float32", "reduced_precision": True}, "a switch of bfloat16 and float16"),
+    ("rtx-a6000", {"dtype": "float32", "plan": {"splits": 2, "width": 32, "reduction": "output_type"}}, "output_type"),
+    ("rtx-a6000", {"dtype": "float32", "plan": {"group": 4}}, "is a tensor core's"),
+    ("rtx-a6000", {"dtype": "float32", "plan": {"unit": "chain"}}, "for 16-bit factors"),
+    ("rtx-a6000", {"epilogue": "bias"}, "mm adds nothing"),
+    ("rtx-a6000", {"batch": 3}, "mm is a single product"),
+    ("rtx-a6000", {"plan": {"width": 32}}, "'width' and without 'splits'"),
+    ("rtx-a6000", {"plan": {"reduction": "in_place"}}, "'reduction' and without 'splits'"),
+    ("rtx-a6000", {"plan": {"deal": "balanced"}}, "'deal' and without 'splits'"),
+    ("rtx-a6000", {"plan": {"splits": 1, "order": "descending"}}, "'order' and without 'splits'"),
+    ("rtx-a6000", {"plan": {"combine": "adjacent"}}, "'combine' and without 'slices'"),
+    ("rtx-a6000", {"plan": {"tail_width": 32}}, "'tail_width' and without 'tail'"),
+    ("rtx-a6000", {"plan": {"group": 16}}, "takes 8 products of bfloat16 at once"),
+    ("rtx-a6000", {"dtype": "tf32", "plan": {"group": 8}}, "takes 4 products of tf32 at once"),
+    ("t4", {}, "7.5 do not have"),
+    ("t4", {"dtype": "tf32"}, "7.5 do not have"),
+])  # fmt: skip
+def test_a_table_that_means_nothing_is_refused(tmp_path, card, fields, told):
+    path = tmp_path / "t.json"
+    path.write_text(table(card, {**ROW, **fields}))
+    with step_oracle.card(card), pytest.raises(ValueError, match="row 1 ") as refused:
+        step_oracle.set_card(card, plans=path)
+    assert told in str(refused.value)
+
+
+def test_a_field_given_twice_is_refused(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(table("rtx-a6000", ROW).replace('"m": 8', '"m": 8, "m": 9'))
+    with pytest.raises(ValueError, match="the field 'm' twice"):
+        step_oracle.plans.show("rtx-a6000", path)
+
+
+@pytest.mark.parametrize("card, fields", [
+    ("rtx-a6000", {}),
+    ("rtx-a6000", {"plan": {"tail": "dropped", "tail_width": 48}}),
+    ("rtx-a6000", {"plan": {"group": 8}}),
+    ("h100-sxm", {"plan": {"group": 16}}),
+    ("h100-sxm", {"dtype": "tf32", "plan": {"group": 8}}),
+    ("rtx-a6000", {"op": "addmm", "epilogue": "bias", "reduced_precision": False}),
+    ("t4", {"dtype": "float16"}),
+])  # fmt: skip
+def test_a_table_that_means_something_is_read(tmp_path, card, fields):
+    path = tmp_path / "t.json"
+    path.write_text(table(card, {**ROW, **fields}))
+    assert step_oracle.plans.show(card, path)["rows"]
+
+
+def test_the_groups_that_a_table_may_have_are_those_that_a_product_takes(tmp_path):
+    """The largest that is let through computes; the class's terms are not stated twice without being compared."""
+    path = tmp_path / "t.json"
+    for card, group in (("t4", 8), ("rtx-a6000", 8), ("l4", 8), ("h100-sxm", 16), ("b200", 16)):
+        path.write_text(table(card, {**ROW, "dtype": "float16", "plan": {"group": group}}))
+        with step_oracle.card(card, plans=path):
+            a, b = torch.ones(8, 64).half().to("oracle"), torch.ones(64, 8).half().to("oracle")
+            assert (a @ b).cpu().eq(64).all()
+        assert plan_table.terms_of("float16", find_card(card).compute_capability) == group
+
+
+def test_the_tables_that_come_along_mean_something():
+    paths = sorted(cards.PLAN_FOLDER.glob("*.json"))
+    assert paths
+    for path in paths:
+        plan_table.read(path)
