@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from .command import DIFFERENT, SAME, Refused, add_command, print_json
+from .command import DIFFERENT, REFUSED, SAME, Refused, add_command, print_json
 
 EXAMPLES = {
     "write": "step-oracle recipe write run/ --corpus corpus.txt -o run.recipe.json",
@@ -109,9 +109,10 @@ def _walked(args: argparse.Namespace, title: str, walk: Callable[[Any], Any]) ->
 
 
 def run_write(args: argparse.Namespace) -> int:
-    from step_oracle.recipe import writer
+    from step_oracle.recipe import checkpoints, writer
 
     _threads(args)
+    checkpoints.check_target(args.out)
     text = writer.write(args.recipe, args.corpus, card=args.card, plans=args.plans)
     _put(args.out, text)
     value = {"ok": True, "out": args.out, "bytes": len(text) + 1, "recipe": _opened(text).digest}
@@ -254,6 +255,8 @@ def _report_audits(args: argparse.Namespace, done: list[dict[str, Any]]) -> int:
                     f"{v['seconds']:.1f} s"
                 )
         print(f"{kept}/{total} promises in {len(done)} audits: " + ("verified" if ok else "NOT verified"))
+    if refused:
+        return REFUSED
     return SAME if ok else DIFFERENT
 
 
@@ -276,7 +279,10 @@ def run_resurrect(args: argparse.Namespace) -> int:
     )
     if args.json:
         print_json(found)
-    elif found["ok"]:
+        return SAME if found["ok"] else DIFFERENT
+    if found["note"]:
+        print(found["note"])
+    if found["ok"]:
         print(
             f"{found['out']}: the state after step {found['step']}, {found['state']}, "
             f"as {found['named_by']} names it; walked from "
@@ -296,6 +302,8 @@ def run_attest(args: argparse.Namespace) -> int:
     from step_oracle.recipe import attest, checkpoints, document, verification
 
     recipe = document.load(args.recipe)
+    if args.out:
+        checkpoints.check_target(args.out)
     if args.folder and checkpoints.Folder(args.folder, recipe.digest).kept():
         raise Refused(
             f"{args.folder} holds checkpoints, and an attestation is of a walk of all steps in one process: give an "

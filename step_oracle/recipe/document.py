@@ -58,8 +58,8 @@ class Recipe:
         choices = r.raw("choices")
         if choices != {}:
             raise r.fail("choices", "no kernel of this version has an open choice: give {}")
-        self._check_inputs()
         self.steps = r.integer("steps", 1, MOST_STEPS)
+        self._check_inputs()
         self._check_programs()
         self._check_promises()
 
@@ -131,8 +131,10 @@ class Recipe:
             for name, (least, most) in terms.LITERALS.items():
                 if name in group:
                     group.number(name, least, most)
+                    if name in ("beta1", "beta2") and group.raw(name) == 1.0:
+                        raise group.fail(name, "give a number below 1.0: a correction divides by 1 - beta ^ t")
             if "schedule" in group:
-                terms.check_schedule(group.block("schedule"))
+                terms.check_schedule(group.block("schedule"), self.steps)
         for e in _list(optimizer, "exceptions"):
             if (
                 not isinstance(e, list)

@@ -22,8 +22,12 @@ def estimate(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Seconds, bytes of memory and bytes of disk, from ``steps`` steps (the first does not count for speed)."""
+    if steps < 1:
+        raise ValueError(f"--steps {steps}: give a number of steps to measure, from 1")
+    if keep_every is not None and keep_every < 1:
+        raise ValueError(f"--keep-every {keep_every}: give a number of steps from 1")
     opened, begin = _open(recipe), time.monotonic()
-    steps = max(2, min(steps, opened.steps))
+    steps = min(max(2, steps), opened.steps)
     with card_of(opened):
         walk = Walk(opened, check_corpus(opened, corpus), initial(opened, init))
         loaded = time.monotonic() - begin
@@ -38,7 +42,8 @@ def estimate(
         walk.digest()
         digest_seconds = time.monotonic() - at
         state = sum(t.numel() * t.element_size() for t in walk.state.values())
-    step = sorted(seconds[1:])[(len(seconds) - 1) // 2]
+    steady = sorted(seconds[1:] or seconds)
+    step = steady[len(steady) // 2]
     promises = len(opened.promises)
     gaps = [b - a for a, b in zip([-1, *opened.promises], opened.promises, strict=False)]
     kept = promises if keep_every is None else opened.steps // keep_every

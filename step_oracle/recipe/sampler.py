@@ -39,6 +39,8 @@ def check(s: Block) -> None:
         value = s.raw(field)
         if field in s and (not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 62):
             raise s.fail(field, f"give a whole number from {least}")
+    if "seed" in s and s.raw("seed") >= 1 << 32:
+        raise s.fail("seed", f"torch's generator takes 32 bits: give {s.raw('seed') % (1 << 32)}, which draws the same")
     if int(s.raw("batch")) * int(s.raw("context")) * int(s.raw("micro")) > 1 << 30:
         raise s.fail("batch", "give at most 2^30 tokens a step")
 

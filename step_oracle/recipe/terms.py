@@ -115,7 +115,8 @@ SCHEDULES = {
 }
 
 
-def check_schedule(s: Block) -> None:
+def check_schedule(s: Block, steps: int) -> None:
+    """``steps``: of the run. A table has one entry for each."""
     kind = s.raw("kind")
     if not isinstance(kind, str) or kind not in SCHEDULES:
         raise s.fail("kind", f"give one of {', '.join(SCHEDULES)}")
@@ -124,6 +125,8 @@ def check_schedule(s: Block) -> None:
         values = s.raw("lr")
         if not isinstance(values, list) or not values or any(not _is_rate(v) for v in values):
             raise s.fail("lr", "give the learning rate of each step")
+        if len(values) != steps:
+            raise s.fail("lr", f"it has {len(values)} entries, and the run {steps} steps: give one for each")
         return
     if not _is_rate(s.raw("lr")):
         raise s.fail("lr", "give a learning rate, from 0.0 to 1000.0")

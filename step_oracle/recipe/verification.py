@@ -305,10 +305,8 @@ def audit(
     if last >= opened.steps:
         raise ValueError(f"{steps} steps from step {first}: the recipe has {opened.steps} steps")
     if not later or later[0] > last:
-        raise ValueError(
-            f"{steps} steps from step {first} reach no promise, so that they would prove nothing: "
-            + (f"give --steps {later[0] - first + 1}, or leave it out" if later else "the recipe promises nothing later")
-        )
+        remedy = f"give --steps {later[0] - first + 1}, or leave it out" if later else "none is later"
+        raise ValueError(f"{steps} steps from step {first} reach no promise, and would prove nothing: {remedy}")
     with card_of(opened):
         text = check_corpus(opened, corpus)
         state = _load(opened, checkpoint, first - 1, opened.promises[first - 1])

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from step_oracle import initialisation
 from step_oracle.trace import Trace
 
 from . import digests, document, terms
+from . import sampler as samplers
 from .canonical import Block, Malformed, dump
 from .extract import Draft, Extractor, NotAProgram, named_state, program, split_name
 from .runs import FORMAT as RUN_FORMAT
@@ -39,6 +41,9 @@ def write(folder: str | os.PathLike[str], corpus: str, *, card: str | None = Non
     init, init_text = _init(where, about, traces[0], drafts[0])
     if init_text is not None:
         blobs[init["blob"]] = init_text
+    for group in about["groups"]:
+        if group["schedule"]["kind"] == "table":  # a run may stop before its table does
+            group["schedule"]["lr"] = group["schedule"]["lr"][: len(about["losses"])]
     used = _groups(about["groups"], {k for t in blobs.values() for k in document.program(t).terms})
     recipe: dict[str, Any] = {
         "format": document.FORMAT,
@@ -75,7 +80,61 @@ def _about(folder: pathlib.Path) -> dict[str, Any]:
         raise ValueError(f"{folder}/run.json is not JSON: {error}") from None
     if not isinstance(about, dict) or about.get("format") != RUN_FORMAT:
         raise ValueError(f"{folder}/run.json is no run of this version ('{RUN_FORMAT}')")
+    try:
+        _check_about(Block(about))
+    except Malformed as error:
+        raise ValueError(f"{folder}/run.json: {error}") from None
     return about
+
+
+def _check_about(about: Block) -> None:
+    about.only("format corpus sampler init generator losses states groups recorded")
+    corpus = about.block("corpus")
+    corpus.only("bytes blake3")
+    corpus.integer("bytes", 1)
+    corpus.digest("blake3")
+    samplers.check(about.block("sampler"))
+    _check_state(about, "generator")
+    losses, recorded, groups = (about.raw(f) for f in ("losses", "recorded", "groups"))
+    if not isinstance(losses, list) or not losses or not all(document.is_bits(x) for x in losses):
+        raise about.fail("losses", "give the bits of each step's loss, of one step at least")
+    steps = {str(n) for n in range(len(losses))}
+    states = about.block("states")
+    for step in states:
+        if step not in steps:
+            raise Malformed(f"states has the step '{step[:40]}', and the run has the steps 0 to {len(losses) - 1}")
+        states.digest(step)
+    if not list(states):
+        raise about.fail("states", "give the state after one step at least: a recipe needs a promise")
+    whole = isinstance(recorded, list) and all(type(n) is int and 0 <= n < len(losses) for n in recorded)
+    if not whole or not recorded:
+        raise about.fail("recorded", f"give steps from 0 to {len(losses) - 1}")
+    if not isinstance(groups, list) or not groups:
+        raise about.fail("groups", "give the optimizer's groups")
+    for group in about.blocks("groups"):
+        group.only("schedule", " ".join(terms.LITERALS))
+        for name, (least, most) in terms.LITERALS.items():
+            if name in group:
+                group.number(name, least, most)
+        schedule = group.block("schedule")
+        table = schedule.raw("lr")
+        terms.check_schedule(schedule, len(table) if isinstance(table, list) else len(losses))
+        if isinstance(table, list) and len(table) < len(losses):
+            raise schedule.fail("lr", f"give the learning rate of each of the {len(losses)} steps")
+    init = about.raw("init")
+    if init is not None:
+        block = about.block("init")
+        block.only("term" if "term" in block else "generator")
+        if "term" in block:
+            initialisation.check(block.block("term").value())
+        else:
+            _check_state(block, "generator")
+
+
+def _check_state(block: Block, field: str) -> None:
+    value = block.raw(field)
+    if not isinstance(value, str) or len(value) != 32 or set(value) - set("0123456789abcdef"):
+        raise block.fail(field, "give the card's generator: 32 hexadecimal digits")
 
 
 def _drafts(traces: dict[int, Trace], about: dict[str, Any], corpus: Corpus) -> dict[int, Draft]:
@@ -263,6 +322,10 @@ def _checked(recipe: dict[str, Any], corpus: str, drafts: dict[int, Draft], fold
             loss = walk.advance()
             if loss != recipe["losses"][step]:
                 raise NotAProgram(f"the walk's loss of step {step} is {loss}, and the run's {recipe['losses'][step]}")
+            if step in opened.promises and (found := walk.digest()) != opened.promises[step]:
+                raise NotAProgram(
+                    f"after step {step} the walk has the state {found}, and run.json promises {opened.promises[step]}"
+                )
             if step not in drafts:
                 continue
             for name, digest in drafts[step].state_digests.items():

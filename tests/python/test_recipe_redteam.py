@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from step_oracle.recipe import attest, canonical, checkpoints, document, seal, terms, verification, walk
+from step_oracle.recipe import attest, canonical, checkpoints, document, seal, terms, verification, walk, writer
+from step_oracle.recipe.extract import NotAProgram
 
 HERE = pathlib.Path(__file__).parent
 
@@ -235,3 +236,130 @@ def test_another_keep_every_makes_its_checkpoints(made: pathlib.Path, corpus: st
     assert verdict.ok and verdict.resumed_from == 2 and (folder / "after-00000003.safetensors").exists()
     os.remove(folder / "after-00000003.safetensors")  # deleted, and still known
     assert verification.verify(str(made), corpus, folder=str(folder), keep_every=2).resumed_from == STEPS - 1
+
+
+# --- recipes and run folders ----------------------------------------------------------------------------------------
+
+
+def table(steps: int) -> dict[str, Any]:
+    return {"kind": "table", "lr": [1e-3] * steps}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: v["sampler"].update(seed=7 + (1 << 32)), "give 7"),
+        (lambda v: v["optimizer"]["groups"][0].update(schedule=table(STEPS + 1)), "6 steps: give one for each"),
+        (lambda v: v["optimizer"]["groups"][0].update(schedule=table(STEPS - 1)), "6 steps: give one for each"),
+        (lambda v: v["optimizer"]["groups"][0].update(beta1=1.0), "below 1.0"),
+        (lambda v: v["optimizer"]["groups"][0].update(beta2=1.0), "below 1.0"),
+    ],
+)
+def test_values_that_decide_nothing_or_divide_by_nothing(
+    made: pathlib.Path, tmp_path: pathlib.Path, change: Any, said: str
+) -> None:
+    with pytest.raises(canonical.Malformed, match=said):
+        document.load(changed(made, tmp_path / "r.json", change))
+
+
+def test_a_table_of_each_steps_rate_verifies(made: pathlib.Path, corpus: str, tmp_path: pathlib.Path) -> None:
+    def change(value: dict[str, Any]) -> None:
+        value["optimizer"]["groups"][0]["schedule"] = table(STEPS)
+
+    assert verification.verify(changed(made, tmp_path / "r.json", change), corpus).ok
+
+
+@pytest.fixture
+def run(made: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    return pathlib.Path(shutil.copytree(made.parent / "run", tmp_path / "run"))
+
+
+def edit(run: pathlib.Path, change: Any) -> None:
+    about = json.loads((run / "run.json").read_text())
+    change(about)
+    (run / "run.json").write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_false_promise_of_a_recorded_step_is_not_written(
+    made: pathlib.Path, run: pathlib.Path, corpus: str, step: int
+) -> None:
+    edit(run, lambda v: v["states"].update({str(step): "0" * 64}))
+    with pytest.raises(NotAProgram, match=f"after step {step} the walk has the state"):
+        writer.write(run, corpus, plans=str(made.parent / "run.plans.json"))
+
+
+FIELDS = ("corpus", "sampler", "generator", "losses", "states", "groups", "recorded")
+
+
+@pytest.mark.parametrize("field", [*FIELDS, "init"])
+def test_a_run_of_missing_or_empty_fields_is_refused_in_one_sentence(
+    run: pathlib.Path, corpus: str, field: str
+) -> None:
+    whole = (run / "run.json").read_text()
+    for value in ("missing", None, [], {}, 3, "text", [[]], [None], {"x": None}):
+        if field == "init" and value is None:
+            continue  # a model that was not made by the run
+        (run / "run.json").write_text(whole)
+        edit(run, lambda v, new=value: v.pop(field) if new == "missing" else v.update({field: new}))
+        with pytest.raises(ValueError, match=field) as caught:
+            writer.write(run, corpus)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("step", ["99", "x", "-1", "01", "6"])
+def test_a_promise_of_a_step_that_the_run_has_not_is_refused(run: pathlib.Path, corpus: str, step: str) -> None:
+    edit(run, lambda v: v["states"].update({step: "0" * 64}))
+    with pytest.raises(ValueError, match=f"states has the step '{step}'"):
+        writer.write(run, corpus)
+
+
+# --- command lines --------------------------------------------------------------------------------------------------
+
+
+def test_numbers_that_are_none_are_sentences(made: pathlib.Path, corpus: str) -> None:
+    about = (str(made), "--corpus", corpus)
+    assert "--keep-every 0" in refused("estimate", *about, "--keep-every", "0")
+    assert "--keep-every -3" in refused("estimate", *about, "--keep-every", "-3")
+    assert "--steps -3" in refused("estimate", *about, "--steps", "-3")
+    assert "--keep-every 0" in refused("verify", *about, "--keep-every", "0")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_walk(
+    made: pathlib.Path, corpus: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    monkeypatch.setattr(walk.Walk, "advance", lambda self: pytest.fail("a step was walked"))
+    for out in ("none/x", "folder", "pipe", "link"):
+        with pytest.raises(ValueError, match="regular file|no folder"):
+            verification.resurrect(str(made), corpus, 1, str(tmp_path / out))
+    about = (str(made), "--corpus", corpus)
+    assert "no folder" in refused("resurrect", *about, "--step", "1", "-o", str(tmp_path / "none" / "x"))
+    assert "regular" in refused("attest", *about, "-o", str(tmp_path / "pipe"))
+    assert "regular" in refused("write", str(made.parent / "run"), "--corpus", corpus, "-o", str(tmp_path / "folder"))
+
+
+def test_resurrect_past_the_last_promise_is_refused_before_the_walk(
+    made: pathlib.Path, corpus: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk.Walk, "advance", lambda self: pytest.fail("a step was walked"))
+    path = changed(made, tmp_path / "r.json", lambda v: v["promises"].pop())
+    with pytest.raises(ValueError, match="no promise names the state after step 5"):
+        verification.resurrect(path, corpus, STEPS - 1, str(tmp_path / "out"))
+
+
+def test_audits_without_a_promise_and_refused_ones_exit_2(
+    made: pathlib.Path, corpus: str, kept: pathlib.Path
+) -> None:
+    about = ("audit", str(made), "--corpus", corpus, "--from")
+    files = [str(kept / f"after-{s:08d}.safetensors") for s in range(STEPS)]
+    assert "reach no promise" in refused(*about, files[2], "--steps", "1")
+    assert "--steps 2" in refused(*about, files[2], "--steps", "1")
+    code, out, _ = command(*about, files[2], files[4], "--steps", "1")
+    assert code == 2 and "1/1 promises in 2 audits: NOT verified" in out and "refused:" in out
+    code, out, _ = command(*about, files[1], files[STEPS - 1])
+    assert code == 2 and "NOT verified" in out
+    code, out, _ = command(*about, files[1], files[4])
+    assert code == 0 and "2/2 promises in 2 audits: verified" in out
