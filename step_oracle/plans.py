@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .cards import plan_text, shipped_plans
+from .plan_table import terms_of
 from .trace import Record, Trace
 
 _quiet = False
@@ -60,7 +63,14 @@ def show(card: str, plans: str | os.PathLike[str] | None = None) -> dict[str, An
         table = device.extension().plan_table(text)
     if table["card"] != card:
         raise ValueError(f"{plans} is a plan table of {table['card']}, not of {card}; give a table of this card")
+    table["rows"] = [{**row, "product": _with_switch(row["product"])} for row in table["rows"]]
     return {**table, "defaults": class_defaults(card, table["pinned"])}
+
+
+def _with_switch(product: str) -> str:
+    """A 16-bit row's words with the setting of torch's switch, on too."""
+    sixteen_bit = product.split()[1] in ("bfloat16", "float16")
+    return f"{product} reduced_precision true" if sixteen_bit and "reduced_precision" not in product else product
 
 
 def class_defaults(card: str, pinned: bool) -> list[dict[str, str]]:
@@ -68,11 +78,12 @@ def class_defaults(card: str, pinned: bool) -> list[dict[str, str]]:
     from .cards import find_card
 
     capability = find_card(card).compute_capability
-    terms = 16 if int(capability.split(".")[0]) >= 9 else 8
     how = "the program forces it" if pinned else "assumed: the class default"
     paper = '"The step oracle", section 3.4'
+    has_tf32 = capability != "7.5"
     rows = [{"product": "other float32", "plan": "single pass, the fp32 chain", "source": f"{how}; class: {paper}"}]
-    for dtype in ("float16",) if capability == "7.5" else ("bfloat16", "float16"):
+    for dtype in ("tf32", "bfloat16", "float16") if has_tf32 else ("float16",):
+        terms = terms_of(dtype, capability)
         rows.append({"product": f"other {dtype}", "plan": f"single pass, {terms} products at once",
                      "source": f"{how}; class: {paper}"})
     return rows
@@ -134,11 +145,52 @@ def require_whole(trace: Trace) -> None:
 def kept(trace: Trace, tensor: Record, when: str) -> torch.Tensor:
     digest = tensor[when]
     if digest is None or not trace.has_blob(digest):
-        raise NotFitted("the trace does not keep the bytes of this product; record with keep='all'")
+        raise NotFitted("the trace does not keep the bytes of this product; record with keep='all'; of a trace with "
+                        "keep='state', step-oracle replay --fit-plans computes them")
     dtype = getattr(torch, tensor.dtype, None)
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise NotFitted(f"products of {tensor.dtype} are not modelled")
     return torch.frombuffer(bytearray(trace.blob(digest)), dtype=dtype).reshape(tensor.shape)
+
+
+MOVES = ("aten.t", "aten.transpose.int", "aten._to_copy", "aten.view", "aten._unsafe_view", "aten.detach",
+         "aten.clone")  # no arithmetic but a cast
+
+
+_moves_of: weakref.WeakKeyDictionary[Trace, dict[str, list[tuple[int, Record]]]] = weakref.WeakKeyDictionary()
+
+
+def _moves(trace: Trace) -> dict[str, list[tuple[int, Record]]]:
+    """By the digest of what came out: the ops that moved it, and what each read."""
+    if trace not in _moves_of:
+        found: dict[str, list[tuple[int, Record]]] = {}
+        for at, op in enumerate(trace.ops):
+            if op.op in MOVES and op.returns and isinstance(op.returns[0], dict):
+                made, source = op.tensors[op.returns[0]["tensor"]], op.tensors[op.args[0]["tensor"]]
+                if made["after"] and made["after"] != source["before"]:
+                    found.setdefault(made["after"], []).append((at, source))
+        _moves_of[trace] = found
+    return _moves_of[trace]
+
+
+def factor(trace: Trace, index: int, tensor: Record) -> torch.Tensor:
+    """What op ``index`` read: kept bytes, or kept bytes that the trace's ops only turned, cast or copied. What comes
+    out of that is digested and has the recorded digest, or is not taken."""
+    from . import device
+
+    wanted = tensor["before"]
+    if wanted is None or trace.has_blob(wanted):
+        return kept(trace, tensor, "before")
+    dtype = getattr(torch, tensor.dtype)
+    made = [(at, source) for at, source in _moves(trace).get(wanted, ()) if at < index]
+    if made:
+        moved = factor(trace, *made[-1]).to(dtype)
+        for candidate in (moved, moved.mT if moved.dim() > 1 else moved):
+            if candidate.numel() == math.prod(tensor.shape):
+                there = candidate.contiguous().reshape(tensor.shape)
+                if device.extension().digest(there) == wanted:
+                    return there
+    return kept(trace, tensor, "before")  # says what is missing
 
 
 Tile = tuple[int, int]  # rows, columns of a result that are compared: its upper left corner
@@ -159,8 +211,8 @@ def fit_op(trace: Trace, index: int, *, card: str | None = None, everything: boo
     if op.op == "aten.addmm":
         if row.get("epilogue") != "bias":
             raise NotFitted("an addmm with a matrix, or with beta or alpha other than 1, is not fitted")
-        bias = kept(trace, op.tensors[op.args[0]["tensor"]], "before")
-    a, b = (kept(trace, t, "before") for t in inputs)
+        bias = factor(trace, index, op.tensors[op.args[0]["tensor"]])
+    a, b = (factor(trace, index, t) for t in inputs)
     result = op.tensors[op.returns[0]["tensor"]]
     out: torch.Tensor | str = result["after"] or ""
     compared = "digest"

@@ -22,7 +22,8 @@ def register(subparsers: Any) -> None:
     show.add_argument("--plans", metavar="FILE", help="a plan table; without one, the table that comes along")
     fit = add_command(parts, "fit", "read the plans of a trace's products off their bytes", run_fit,
                       example="step-oracle plan fit step.trace -o l4-plans.json")
-    fit.add_argument("trace", metavar="TRACE", help="recorded with keep='all', or 'state': then digests decide")
+    fit.add_argument("trace", metavar="TRACE", help="recorded with keep='all'; or 'state': then digests decide, for "
+                     "products whose factors the step did not compute (replay --fit-plans does the others)")
     fit.add_argument("--op", metavar="INDEX", type=int, help="one product, as `trace ops` numbers it")
     fit.add_argument("--card", help="the card whose adder computed; as recorded, when left out")
     fit.add_argument("--all", action="store_true", help="all known plans, some hundreds; else the likely ones")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import sys
 from typing import TYPE_CHECKING, Any
 
-from .command import DIFFERENT, SAME, add_command, print_json
+from .command import DIFFERENT, SAME, Refused, add_command, print_json
 
 if TYPE_CHECKING:
     from step_oracle.replay import ReplayReport
@@ -30,6 +31,9 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     import step_oracle
 
+    if args.save_plans and not args.fit_plans:
+        raise Refused("--save-plans writes what --fit-plans finds; give both")
+
     from .progress import progress_bar
 
     with progress_bar("replay", quiet=args.quiet or args.json) as advance:
@@ -37,6 +41,10 @@ def run(args: argparse.Namespace) -> int:
                                     fit_plans=args.fit_plans, progress=advance)
     if args.save_plans and report.plan_table:
         pathlib.Path(args.save_plans).write_text(report.plan_table)
+    elif args.save_plans:
+        why = ("what differs is no product, or no known plan gives it" if report.divergence else
+               "every product has the recorded bytes")
+        print(f"step-oracle: no plan was fitted ({why}): {args.save_plans} is not written", file=sys.stderr)
     if args.json:
         print_json(report.to_json())
     else:

@@ -159,7 +159,7 @@ def test_plan_show_of_a_family_of_cards_prints_rows_with_sources(capsys):
     assert cli.main(["plan", "show", "--card", "a100-pcie"]) == 0
     text = capsys.readouterr().out
     assert "a100-pcie-40gb: 0 rows" in text and "a100-pcie-80gb: 0 rows" in text
-    assert text.count("assumed: the class default") == 6
+    assert text.count("assumed: the class default") == 8
     assert cli.main(["plan", "show", "--card", "a100-pcie", "--json"]) == 0
     assert [t["card"] for t in json.loads(capsys.readouterr().out)["tables"]] == ["a100-pcie-40gb", "a100-pcie-80gb"]
     assert cli.main(["plan", "show", "--card", "a100-pcie", "--plans", "pinned"]) == 2

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import step_oracle
-from step_oracle import cards, cli, plan_facts, plan_log, plan_table
+from step_oracle import cards, cli, plan_facts, plan_log, plan_table, plans
 from step_oracle.cards import find_card
 
 LINE = ("[2026-01-02 03:04:05][cublasLt][8291][Trace][cublasLtTSTMatmul] "
@@ -212,3 +212,48 @@ def test_the_tables_that_come_along_mean_something():
     assert paths
     for path in paths:
         plan_table.read(path)
+
+
+def test_factors_that_were_only_turned_are_found_in_a_trace_of_the_state(tmp_path):
+    """x @ w.t(): the trace keeps w, and the product reads its transpose."""
+    found = [plans.fit_op(step_oracle.load(record(tmp_path / f"{keep}.trace", keep)), 1) for keep in ("all", "state")]
+    assert [f["compared"] for f in found] == ["bytes", "digest"]
+    assert found[0]["plans"] == found[1]["plans"] and {} in found[0]["plans"]
+
+
+def train(path):
+    """All of it inside: factors drawn on the host, cast, moved; a backward whose factors are computed."""
+    torch.manual_seed(1)
+    with step_oracle.card("rtx-a6000"), step_oracle.record(path, keep="state"):
+        w = torch.randn(64, 256).bfloat16().to("oracle").requires_grad_()
+        x = torch.randn(32, 256).bfloat16().to("oracle")
+        y = torch.nn.functional.linear(x, w, torch.randn(64).bfloat16().to("oracle"))
+        (y.float() ** 2).mean().backward()
+    return path
+
+
+def test_factors_that_were_computed_are_told_from_those_that_were_moved(tmp_path, capsys):
+    path = train(tmp_path / "x.trace")
+    forward, backward = plans.fit_trace(step_oracle.load(path))["ops"]
+    assert forward["op"] == "aten.addmm" and forward["compared"] == "digest" and {} in forward["plans"]
+    assert "record with keep='all'" in backward["error"] and "replay --fit-plans" in backward["error"]
+    saved = tmp_path / "t.json"
+    assert cli.main(["replay", str(path), "--fit-plans", "--save-plans", str(saved)]) == 0
+    assert "no plan was fitted (every product has the recorded bytes)" in capsys.readouterr().err
+    assert not saved.exists()
+    assert cli.main(["replay", str(path), "--save-plans", str(saved)]) == 2
+    assert "give both" in capsys.readouterr().err
+
+
+def test_plan_show_says_the_switch_and_tf32(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(table("rtx-a6000", {**ROW, "reduced_precision": True}, {**ROW, "m": 16, "reduced_precision": False},
+                          {**ROW, "dtype": "float32"}))  # fmt: skip
+    shown = plans.show("rtx-a6000", path)
+    assert sorted(r["product"] for r in shown["rows"]) == [
+        "mm bfloat16 nn m 16 n 8 k 64 reduced_precision false", "mm bfloat16 nn m 8 n 8 k 64 reduced_precision true",
+        "mm float32 nn m 8 n 8 k 64"]  # fmt: skip
+    for card, terms in (("rtx-a6000", 4), ("h100-sxm", 8)):
+        assert f"single pass, {terms} products at once" in [
+            r["plan"] for r in plans.show(card)["defaults"] if r["product"] == "other tf32"]  # fmt: skip
+    assert not [r for r in plans.show("t4")["defaults"] if "tf32" in r["product"]]
