@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 
-from .context import ROOT, Context
+from .build import MODEL
+from .context import Context
 
 SECONDS = 110
 CHUNKS, CHUNK = 256, 1 << 24
 DRY = 64  # inputs of a chunk in a dry run
+MOST_WORDS = 64 << 20  # bytes, unpacked
 STEP = CHUNK // 256  # between the sampled words
 
 
@@ -74,8 +76,7 @@ def units(ctx: Context) -> list[str]:
 
 def model(name: str, first: int, count: int, step: int = 1) -> bytes:
     """The model's words for ``count`` inputs from ``first``, ``step`` apart."""
-    program = ROOT / "build/tests/arith/exhaustive"
-    done = subprocess.run([program, "--part", name, str(first), str(count), str(step)], capture_output=True, check=True)
+    done = subprocess.run([MODEL, "--part", name, str(first), str(count), str(step)], capture_output=True, check=True)
     return done.stdout
 
 
@@ -141,6 +142,13 @@ def pack(words: bytes) -> str:
 def unpack(text: str) -> bytes:
     import numpy
 
-    planes = numpy.frombuffer(lzma.decompress(base64.b85decode(text)), numpy.uint8).reshape(4, -1)
+    unpacker = lzma.LZMADecompressor()
+    try:
+        raw = unpacker.decompress(base64.b85decode(text), MOST_WORDS)
+    except lzma.LZMAError as e:
+        raise ValueError(f"packed words are damaged ({e})") from None
+    if not unpacker.eof or len(raw) % 4:
+        raise ValueError("packed words are cut off, or too many")
+    planes = numpy.frombuffer(raw, numpy.uint8).reshape(4, -1)
     d = numpy.ascontiguousarray(planes.T).view("<u4").ravel()
     return numpy.cumsum(d, dtype="<u4").astype("<u4").tobytes()

@@ -15,6 +15,7 @@ import numpy
 import torch
 
 from .context import ROOT, Context
+from .source import is_stray
 
 SECONDS = 40
 FOLDER = ROOT / "tests/data/attention"
@@ -23,7 +24,7 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "h
 
 def cases() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted(FOLDER.glob("*.json")):
+    for path in sorted(p for p in FOLDER.glob("*.json") if not is_stray(p.name)):
         for case in json.loads(path.read_text()).get("cases", []):
             found[f"{path.stem}/{case['name']}"] = case
     return found
@@ -62,6 +63,29 @@ def may_split(case: dict[str, Any]) -> bool:
     return bool(case["kernel"] != "memory-efficient" and case["keys"] > block)
 
 
+def has_order(case: dict[str, Any]) -> bool:
+    """The backward pass's sums have one; else they are atomic."""
+    return bool(case.get("key_blocks_backward", 1) <= 2 or case.get("deterministic"))
+
+
+def unreachable(case: dict[str, Any], major: int, minor: int) -> str:
+    """Why torch's op on a card of that compute capability does not say what the case says; empty where it does."""
+    if "generated" not in case or not {"q", "k", "v"} <= set(case["generated"]):
+        return "its inputs are stored in another form"
+    own = {7: "sm_75", 8: "sm_80" if minor == 0 else "sm_86", 9: "sm_90"}.get(major, f"sm_{major}{minor}")
+    if case["arch"] != own:
+        return f"executed for {case['arch']}, whose tensor cores are not this card's ({own})"
+    if case.get("dropout_p") or case.get("dropout_p_bits") or case.get("bias"):
+        return "dropout at a given Philox position, or a bias, is not reachable through the op"
+    return "" if names(case) else "no output of the case comes out of the op"
+
+
+def names(case: dict[str, Any]) -> set[str]:
+    """The outputs that the op must give."""
+    backward = {"dq", "dk", "dv"} if "dout" in case["generated"] and has_order(case) else set()
+    return ({"out", "lse"} | backward) & set(case.get("arrays", {}))
+
+
 def sha(t: torch.Tensor) -> str:
     flat = t.detach().cpu().contiguous().flatten()
     return hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest()
@@ -69,12 +93,9 @@ def sha(t: torch.Tensor) -> str:
 
 def run(ctx: Context, unit: str) -> dict[str, Any]:
     case = cases()[unit]
-    if "generated" not in case or not {"q", "k", "v"} <= set(case["generated"]):
-        return {"na": "its inputs are stored in another form"}
-    major, minor = (9, 0) if ctx.dry else torch.cuda.get_device_capability()
-    own = {7: "sm_75", 8: "sm_80" if minor == 0 else "sm_86", 9: "sm_90"}.get(major, f"sm_{major}{minor}")
-    if case["arch"] != own:
-        return {"na": f"executed for {case['arch']}, whose tensor cores are not this card's ({own})"}
+    why = unreachable(case, *((9, 0) if ctx.dry else torch.cuda.get_device_capability()))
+    if why:
+        return {"na": why}
     dtype = DTYPES[case["dtype"]]
     inputs = {}
     for name in ("q", "k", "v", "dout"):
@@ -85,10 +106,8 @@ def run(ctx: Context, unit: str) -> dict[str, Any]:
         if sha(t) != row["sha256"]:
             raise ValueError(f"{unit}: the generator's {name} is not the file's")
         inputs[name] = t.to(ctx.device)
-    if case.get("key_blocks_backward", 1) > 2 and not case.get("deterministic"):
-        inputs.pop("dout", None)  # its sums are atomic: no order
-    if case.get("dropout_p") or case.get("dropout_p_bits") or case.get("bias"):
-        return {"na": "dropout at a given Philox position, or a bias, is not reachable through the op"}
+    if not has_order(case):
+        inputs.pop("dout", None)
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(bool(case.get("deterministic")))
     try:

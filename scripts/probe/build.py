@@ -14,10 +14,11 @@ import subprocess
 import sys
 import sysconfig
 
-from .context import ROOT
+from .source import ROOT
 from .store import ProbeError
 
 DEPS = ROOT / ".deps/usr"
+MODEL = ROOT / "build/tests/arith/exhaustive"  # the model of the function unit, from scripts/build --tests
 
 
 def ready() -> str:
@@ -110,9 +111,12 @@ def pack(out: pathlib.Path) -> str:
     """The tree as git knows it, and the build's needs from this machine, as one tar file."""
     import tarfile
 
-    files = (
-        subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
-    )
+    if shutil.which("git") is None:
+        raise ProbeError("--pack asks git which files are the tree's, and git is not installed")
+    asked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
+    files = [f for f in asked.stdout.decode().split("\0") if f and (ROOT / f).is_file()]
+    if asked.returncode != 0 or not files:
+        raise ProbeError(f"--pack packs what git knows, and {ROOT} is not a clone: run it in one")
     needs: list[tuple[pathlib.Path, str]] = []
     for tool in ("flatc", "ninja"):
         found = shutil.which(tool, path=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]))
@@ -128,7 +132,7 @@ def pack(out: pathlib.Path) -> str:
         for p in pathlib.Path("/usr/share/cargo/registry").glob("blake3-*/c")
     ]
     with tarfile.open(out, "w:gz") as tar:
-        for name in filter(None, files):
+        for name in files:
             tar.add(ROOT / name, arcname=f"step-oracle/{name}")
         for path, name in needs:
             tar.add(path, arcname=f"step-oracle/.deps/usr/{name}")

@@ -21,7 +21,10 @@ FAMILIES = {
     "log_softmax": "softmax",
     "layer_norm": "norm",
     "rms_norm": "norm",
-    "nll_loss": "loss",
+    "nll": "loss",
+    "group_norm": "norm",
+    "gn": "norm",
+    "cumprod": "reduce",
     "embedding": "indexing",
     "index_put": "indexing",
     "cumsum": "reduce",
@@ -76,33 +79,73 @@ def all_findings(output: Output, full: bool) -> list[Finding]:
             continue
         try:
             found += reader(output)
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
             raise OutputError(
                 f"{output.folder / name}.json.xz does not say what a {name} section says ({type(e).__name__}: {e})"
             ) from None
     return found
 
 
-def of_vectors(output: Output) -> list[Finding]:
-    found = []
-    for name, row in output.sections["vectors"].items():
-        family = family_of(name)
-        if "na" in row or "error" in row:
-            found.append(
-                Finding("vectors", name, "na" if "na" in row else "open", row.get("na") or row["error"], family)
-            )
-            continue
-        stored = expected(name)
-        bad = {k: r for k, r in row["outputs"].items() if r["digest"] != stored.get(f"out_{k}")}
-        if not bad:
-            found.append(Finding("vectors", name, "confirmed", "", family))
-            continue
-        key, out = next(iter(bad.items()))
-        first = (out.get("first") or [["?", "?", "?"]])[0]
-        text = f"output {key}, element {first[0]}: the card has {first[1]}, the vector {first[2]}"
-        claim = {"vector": name, "digests": {f"out_{k}": r["digest"] for k, r in bad.items()}}
-        found.append(Finding("vectors", name, "contradicted", text, family, claim))
+def own_vectors() -> dict[str, set[str] | None]:
+    """Every vector of this tree: the outputs that its op gives here, and None where no op reaches it.
+
+    The virtual card is asked, and not the output: what a card must confirm is not for its output to say."""
+    import step_oracle
+    from step_oracle import plans
+
+    plans.quiet()
+    ctx, found = Context(True, pathlib.Path()), {}
+    with step_oracle.card("h100-pcie"):
+        for name in vectors.all_names():
+            try:
+                row = vectors.run(ctx, name)
+            except (RuntimeError, LookupError, ValueError, TypeError):  # refused here: all of the file's, then
+                row = {"outputs": [k.removeprefix("out_") for k in expected(name) if "@" not in k]}
+            found[name] = None if "na" in row else set(row["outputs"])
     return found
+
+
+def of_vectors(output: Output) -> list[Finding]:
+    found, own, rows = [], own_vectors(), output.sections["vectors"]
+    for name in rows:
+        if name not in own:
+            raise OutputError(f"the output has the vector {name!r}, which this tree does not have")
+    for name, outputs in own.items():
+        row, family = rows.get(name), family_of(name)
+        if row is None:
+            if not output.dry and outputs is not None:
+                found.append(Finding("vectors", name, "open", "not in the output", family))
+        elif "error" in row:
+            found.append(Finding("vectors", name, "open", row["error"], family))
+        elif outputs is None or "na" in row:
+            kind = "na" if outputs is None else "open"
+            found.append(Finding("vectors", name, kind, row.get("na", "no op of this tree reaches it"), family))
+        else:
+            found.append(of_vector(name, row, outputs, family, output.manifest["card"]["compute_capability"]))
+    return found
+
+
+def of_vector(name: str, row: dict[str, Any], outputs: set[str], family: str, cc: str) -> Finding:
+    stored = expected(name)
+
+    def key(output: str) -> str:
+        other = f"out_{output}@sm_{cc.replace('.', '')}"
+        return other if other in stored else f"out_{output}"
+
+    for k in row["outputs"]:
+        if key(k) not in stored:
+            raise OutputError(f"the output has {k!r} of the vector {name!r}, which the vector does not have")
+    bad = {k: r for k, r in row["outputs"].items() if r["digest"] != stored[key(k)]}
+    if bad:
+        k, out = next(iter(bad.items()))
+        first = (out.get("first") or [["?", "?", "?"]])[0]
+        text = f"output {k}, element {first[0]}: the card has {first[1]}, the vector {first[2]}"
+        claim = {"vector": name, "digests": {key(n): r["digest"] for n, r in bad.items()}}
+        return Finding("vectors", name, "contradicted", text, family, claim)
+    missing = sorted(outputs - set(row["outputs"]))
+    if missing:
+        return Finding("vectors", name, "open", f"without its output {missing[0]}", family)
+    return Finding("vectors", name, "confirmed", "", family)
 
 
 def expected(name: str) -> dict[str, str]:
@@ -115,14 +158,19 @@ def expected(name: str) -> dict[str, str]:
 
 
 def of_arith(output: Output, full: bool) -> list[Finding]:
-    found = []
-    for name, row in output.sections["arith"].items():
-        if "error" in row or name not in arith.FUNCTIONS:
-            found.append(Finding("arith", name, "open", row.get("error", "not a function of this tree"), "arith"))
-        elif not arith.FUNCTIONS[name][1]:
-            found.append(
-                Finding("arith", name, "open", "no model claims it: the card's table is in the record", "arith")
-            )
+    found, rows = [], output.sections["arith"]
+    for name in rows:
+        if name not in arith.FUNCTIONS:
+            raise OutputError(f"the output has the function {name!r}, which this tree does not have")
+    for name, (_, modelled) in arith.FUNCTIONS.items():
+        row = rows.get(name)
+        if row is None:
+            if modelled and not output.dry:
+                found.append(Finding("arith", name, "open", "not in the output", "arith"))
+        elif "error" in row:
+            found.append(Finding("arith", name, "open" if modelled else "na", row["error"], "arith"))
+        elif not modelled:
+            found.append(Finding("arith", name, "na", "no model claims it: the card's table is in the record", "arith"))
         else:
             found.append(of_function(name, row, full and not output.dry))
     return found
@@ -133,7 +181,7 @@ def of_function(name: str, row: dict[str, Any], full: bool) -> Finding:
 
     per, step, count = row["per_chunk"], row["step"], row["count"]
     if len(row["chunks"]) != arith.CHUNKS or not 0 < per <= 4096 or not 0 < step * per <= arith.CHUNK:
-        raise ValueError(f"{name}: {len(row['chunks'])} chunks, {per} samples each")
+        raise ValueError(f"{name}: {len(row['chunks'])} chunks, {per} samples each, {step} apart")
     got = numpy.frombuffer(arith.unpack(row["samples"]), "<u4").reshape(arith.CHUNKS, per)
     for c in range(arith.CHUNKS):
         want = numpy.frombuffer(arith.model(name, c * arith.CHUNK, per, step), "<u4")
@@ -144,19 +192,16 @@ def of_function(name: str, row: dict[str, Any], full: bool) -> Finding:
             return Finding("arith", name, "contradicted", text, "arith", {"function": name, "input": x, "word": y})
     if not full:
         return Finding("arith", name, "confirmed", f"{arith.CHUNKS * per} sampled words", "arith")
+    if count != arith.CHUNK:  # whatever its digests say, they are of a part
+        return Finding("arith", name, "open", f"{count} inputs of a chunk's {arith.CHUNK} are no whole", "arith")
     from step_oracle import _record
 
     for c, digest in enumerate(row["chunks"]):
-        words = canonical(numpy.frombuffer(arith.model(name, c * arith.CHUNK, count), "<u4"))
+        words = canonical(numpy.frombuffer(arith.model(name, c * arith.CHUNK, arith.CHUNK), "<u4"))
         if _record.blake3(words.tobytes()) != digest:
-            return Finding(
-                "arith",
-                name,
-                "contradicted",
-                f"the inputs {c:#04x}000000 and on have another digest",
-                "arith",
-                {"function": name, "chunk": c, "digest": digest},
-            )
+            text = f"the inputs {c:#04x}000000 and on have another digest"
+            claim = {"function": name, "chunk": c, "digest": digest}
+            return Finding("arith", name, "contradicted", text, "arith", claim)
     return Finding("arith", name, "confirmed", "all 2^32 inputs", "arith", {"whole": True})
 
 
@@ -164,6 +209,18 @@ def canonical(words: Any) -> Any:
     import numpy
 
     return numpy.where((words & 0x7FFFFFFF) > 0x7F800000, 0x7FFFFFFF, words).astype("<u4")
+
+
+def check_products(output: Output) -> None:
+    """The operands are made from index, shape and layout: these must be the probe's."""
+    for unit, part in output.sections["products"].items():
+        name, _, number = unit.partition("/")
+        if name not in products.SETTINGS or not number.isdecimal():
+            raise OutputError(f"the output has the part {unit!r} of the products, which this tree does not have")
+        for row in part.get("products", []):
+            own = products.LAYOUTS[row["index"] % len(products.LAYOUTS)]
+            if row["layout"] != own:
+                raise OutputError(f"{unit}: product {row['index']} is {own} here, and {row['layout']} in the output")
 
 
 def of_products(output: Output) -> list[Finding]:
@@ -175,6 +232,7 @@ def of_products(output: Output) -> list[Finding]:
 
     from .context import host_digest
 
+    check_products(output)
     plans.quiet()
     ctx = Context(True, pathlib.Path())
     card = next((c.name for c in step_oracle.cards.cards() if same_card(c, output.manifest["card"])), None)
@@ -186,10 +244,10 @@ def of_products(output: Output) -> list[Finding]:
     found = []
     with step_oracle.card(card):
         for unit, rows in output.sections["products"].items():
+            name = unit.split("/")[0]
             if "error" in rows:
                 found.append(Finding("products", unit, "open", rows["error"], "gemm"))
                 continue
-            name = unit.split("/")[0]
             for row in rows["products"]:
                 label = f"{name} {row['m']}x{row['n']}x{row['k']} {row['layout']}"
                 if row["m"] * row["n"] * row["k"] > 1 << 22 or name == "tf32":
@@ -222,23 +280,36 @@ def same_card(card: Any, measured: dict[str, Any]) -> bool:
 
 
 def of_attention(output: Output) -> list[Finding]:
-    found, cases = [], attention.cases()
-    for unit, row in output.sections["attention"].items():
-        if "na" in row or "error" in row:
-            found.append(
-                Finding("attention", unit, "na" if "na" in row else "open", row.get("na") or row["error"], "attention")
-            )
-            continue
+    found, cases, rows = [], attention.cases(), output.sections["attention"]
+    major, minor = map(int, output.manifest["card"]["compute_capability"].split("."))
+    for unit in rows:
         if unit not in cases:
             raise OutputError(f"the output has the attention case {unit!r}, which this tree does not have")
-        arrays = cases[unit]["arrays"]
-        bad = {k: r["sha256"] for k, r in row["outputs"].items() if arrays[k]["sha256"] != r["sha256"]}
-        kind = "confirmed" if not bad else "open" if attention.may_split(cases[unit]) else "contradicted"
-        found.append(
-            Finding(
-                "attention", unit, kind, ", ".join(bad), "attention", {"attention": unit, "sha256": bad} if bad else {}
-            )
-        )
+
+    def add(unit: str, kind: str, text: str, claim: dict[str, Any] | None = None) -> None:
+        found.append(Finding("attention", unit, kind, text, "attention", claim or {}))
+
+    for unit, case in cases.items():
+        row, why = rows.get(unit), attention.unreachable(case, major, minor)
+        if row is None:
+            if not output.dry and not why:
+                add(unit, "open", "not in the output")
+        elif "error" in row:
+            add(unit, "open", row["error"])
+        elif why or "na" in row:
+            add(unit, "na" if why else "open", why or row["na"])
+        else:
+            arrays, have = case["arrays"], row["outputs"]
+            if not set(have) <= set(arrays):
+                other = min(set(have) - set(arrays))
+                raise OutputError(f"the output has {other!r} of {unit}, which the case does not have")
+            bad = {k: r["sha256"] for k, r in have.items() if arrays[k]["sha256"] != r["sha256"]}
+            missing = sorted(attention.names(case) - set(have))
+            if bad:
+                kind = "open" if attention.may_split(case) else "contradicted"
+                add(unit, kind, ", ".join(bad), {"attention": unit, "sha256": bad})
+            else:
+                add(unit, "open" if missing else "confirmed", f"without {', '.join(missing)}" if missing else "")
     return found
 
 
@@ -273,54 +344,53 @@ def of_steps(output: Output) -> list[Finding]:
 # --- what is written ------------------------------------------------------------------------------------------------
 
 
-def write_plans(output: Output, folder: pathlib.Path) -> list[str]:
-    """The products with what cuBLASLt's heuristic said; its log; the plan table that the log decides."""
+def plan_files(output: Output) -> tuple[dict[str, str], list[str]]:
+    """The products with what cuBLASLt's heuristic said; its log; the plan table that the log decides: texts by file
+    name, and what is said of them."""
     import step_oracle
     from step_oracle import plan_log
 
     sections = output.sections.get("products", {})
     rows = [{"setting": u.split("/")[0], **r} for u, part in sections.items() for r in part.get("products", [])]
+    files: dict[str, str] = {}
     said, lines = [], [line for row in rows for line in row.get("lines", [])]
     if any(row.get("heuristic") for row in rows):
         short = [{k: v for k, v in row.items() if k != "lines"} for row in rows]
-        (folder / "heuristics.json").write_text("[\n" + ",\n".join(json.dumps(r) for r in short) + "\n]\n")
+        files["heuristics.json"] = "[\n" + ",\n".join(json.dumps(r) for r in short) + "\n]\n"
         said.append(f"heuristics.json ({len(rows)} rows)")
     if not lines:
-        return said
-    log = folder / "lt.log"
-    log.write_text("\n".join(lines) + "\n")
+        return files, said
+    files["lt.log"] = "\n".join(lines) + "\n"
     said.append(f"lt.log ({len(lines)} lines)")
     card = next((c for c in step_oracle.cards.cards() if same_card(c, output.manifest["card"])), None)
     if card is None:
-        return [*said, "no plan table: the card is not in docs/cards.md"]
-    try:
-        plans = plan_log.read(log, card, f"cuBLASLt {output.manifest['versions'].get('cublaslt', '')}")
-    except ValueError as e:
-        return [*said, f"no plan table: {e}"]
-    (folder / "plan-table.json").write_text(plans.table)
-    return [
-        *said,
-        f"plan-table.json ({len(plans.rows)} kinds decided, {len(plans.open)} open, {len(plans.unknown)} unknown)",
-    ]
-
-
-def costs(output: Output) -> dict[str, Any]:
-    return dict(output.sections.get("costs", {}))
+        return files, [*said, "no plan table: the card is not in docs/cards.md"]
+    with tempfile.TemporaryDirectory() as folder:
+        log = pathlib.Path(folder) / "lt.log"
+        log.write_text(files["lt.log"])
+        try:
+            plans = plan_log.read(log, card, f"cuBLASLt {output.manifest['versions'].get('cublaslt', '')}")
+        except (ValueError, LookupError, TypeError, ArithmeticError, RuntimeError) as e:
+            return files, [*said, f"no plan table: {e}"]
+    files["plan-table.json"] = plans.table
+    counts = f"{len(plans.rows)} kinds decided, {len(plans.open)} open, {len(plans.unknown)} unknown"
+    return files, [*said, f"plan-table.json ({counts})"]
 
 
 def evidence_rows(output: Output, findings: list[Finding], record: str) -> list[dict[str, Any]]:
-    """Grade "card" for a family whose every reachable vector the card has confirmed. A dry run has none."""
+    """Grade "card" for a family whose every reachable unit in this tree the card has confirmed. A dry run has none."""
     if output.dry:
         return []
     rows = []
     card, cc = output.manifest["card"]["name"], output.manifest["card"]["compute_capability"]
     for section in ("vectors", "arith", "attention"):
         for family in dict.fromkeys(f.family for f in findings if f.section == section):
-            mine = [f for f in findings if f.section == section and f.family == family]
+            # the readers have a finding for each reachable unit of this tree, measured or not
+            mine = [f for f in findings if f.section == section and f.family == family and f.kind != "na"]
             good = [f for f in mine if f.kind == "confirmed" and (section != "arith" or f.claim.get("whole"))]
-            if not good or any(f.kind == "contradicted" for f in mine):
+            if not good or len(good) < len(mine):
                 continue
-            what = f"{len(good)} of {len(mine)} {section} on {card}"
+            what = f"all {len(good)} reachable {section} on {card}"
             rows.append(
                 {
                     "family": family,

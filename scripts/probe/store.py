@@ -11,6 +11,8 @@ import tarfile
 import time
 from typing import Any
 
+from .source import is_stray
+
 FORMAT = "step-oracle card probe 1"
 MOST_BYTES = 16 << 20  # of a file
 MOST_FILES = 8
@@ -60,7 +62,7 @@ class Store:
         if folder.exists() and not folder.is_dir():
             raise ProbeError(f"{folder} is a file: give a folder for the results")
         state = self.work / "run.json"
-        if folder.exists() and any(folder.iterdir()) and not state.exists():
+        if folder.exists() and any(not is_stray(p.name) for p in folder.iterdir()) and not state.exists():
             raise ProbeError(f"{folder} holds other things: give a new folder, or one that card_probe made")
         self.work.mkdir(parents=True, exist_ok=True)
         folder.mkdir(exist_ok=True)
@@ -135,7 +137,7 @@ class Store:
             write_whole(self.folder / f"{name}.json.xz", data)
         self._pack_traces(MOST_FILES - 1 - len(sections), left_out)
         for path in sorted(self.folder.glob("*")):
-            if path.is_file():
+            if path.is_file() and not is_stray(path.name):
                 files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
         manifest = {
             "format": FORMAT,

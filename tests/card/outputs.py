@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.machinery
 import io
@@ -76,7 +77,8 @@ def reseal(folder: pathlib.Path, path: pathlib.Path) -> None:
 
 def as_if_of_a_card(folder: pathlib.Path, name: str = "NVIDIA H100 PCIe") -> pathlib.Path:
     """A forgery that passes for a real card's: no claim of this repository may ever rest on one."""
-    card = {"name": name, "compute_capability": "9.0", "sms": 114, "threads_per_sm": 2048, "memory": 0, "uuid": "0"}
+    card = {"name": name, "compute_capability": "9.0", "sms": 114, "threads_per_sm": 2048, "memory": 80 << 30,
+            "uuid": "0"}
 
     def run(m: dict[str, Any]) -> None:
         m["run"] |= {"card": card, "torch": "2.13.0+cu130", "dry": False, "driver": "580.0"}
@@ -85,6 +87,31 @@ def as_if_of_a_card(folder: pathlib.Path, name: str = "NVIDIA H100 PCIe") -> pat
         edit_section(folder, section, run)
     edit_manifest(folder, lambda m: (run(m), m.update(card=card, dry=False), m["versions"].update(cuda="13.0")))
     return folder
+
+
+@functools.cache
+def own_vectors() -> dict[str, Any]:
+    """What a card that agrees with every vector of this tree would say."""
+    from probe import context, vectors
+
+    import step_oracle
+    from step_oracle import plans
+
+    plans.quiet()
+    with step_oracle.card("h100-pcie"):
+        return {n: vectors.run(context.Context(True, pathlib.Path()), n) for n in vectors.all_names()}
+
+
+def of_all_vectors(folder: pathlib.Path) -> pathlib.Path:
+    rows = json.loads(json.dumps(own_vectors()))
+    edit_section(folder, "vectors", lambda s: s.update(units=rows))
+    return folder
+
+
+def grades(root: pathlib.Path) -> dict[str, str]:
+    """Family and text of the rows of grade card in a tree."""
+    rows = json.loads((root / "step_oracle/data/evidence.json").read_text())
+    return {r["family"]: r["what"] for r in rows if r["grade"] == "card"}
 
 
 def tree(to: pathlib.Path) -> pathlib.Path:

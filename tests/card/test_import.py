@@ -38,7 +38,7 @@ def test_a_dry_output_that_denies_it_is_still_dry(dry: pathlib.Path, tmp_path: p
 
 
 def test_what_a_card_confirms_becomes_grade_card(dry: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    folder = outputs.as_if_of_a_card(outputs.copy_of(dry, tmp_path / "out"))
+    folder = outputs.as_if_of_a_card(outputs.of_all_vectors(outputs.copy_of(dry, tmp_path / "out")))
     root = outputs.tree(tmp_path / "tree")
     done = outputs.imported(folder, "--into", root)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -207,8 +207,10 @@ def bad_trace(folder: pathlib.Path) -> None:
 DAMAGE = {truncate: "it was cut off or changed", flip: "its SHA-256 differs", remove: "is not there",
           add: "which the manifest does not list", no_json: "is damaged", other_format: "format",
           mixed: "two runs were mixed", another_section: "another section's content", resealed_garbage: "is damaged",
-          wrong_shape: "does not say what a vectors section says", unknown_vector: "which this tree does not have",
-          few_chunks: "255 chunks", huge_step: "samples each", bomb: "unpacks to more", path_in_files: "is not there",
+          wrong_shape: "is damaged (vectors.units.exp_f32.2085",
+          unknown_vector: "a name in vectors.units is",
+          few_chunks: "a list of 256 to 256", huge_step: "an integer from 1 to", bomb: "unpacks to more",
+          path_in_files: "a name in the manifest.files is",
           bad_trace: "cannot be read"}
 
 
