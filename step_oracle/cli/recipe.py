@@ -15,7 +15,7 @@ EXAMPLES = {
     "write": "step-oracle recipe write run/ --corpus corpus.txt -o run.recipe.json",
     "check": "step-oracle recipe check run.recipe.json",
     "verify": "step-oracle recipe verify run.recipe.json --corpus corpus.txt",
-    "audit": "step-oracle recipe audit run.recipe.json --corpus corpus.txt --from after-00000099.safetensors --steps 1",
+    "audit": "step-oracle recipe audit run.recipe.json --corpus corpus.txt --from after-00000099.safetensors",
     "resurrect": "step-oracle recipe resurrect run.recipe.json --corpus corpus.txt --step 199 --folder kept -o 199.st",
     "attest": "step-oracle recipe attest run.recipe.json --corpus corpus.txt --key key.pem -o run.intoto.json",
     "estimate": "step-oracle recipe estimate run.recipe.json --corpus corpus.txt",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
 import os
@@ -363,3 +364,17 @@ def test_audits_without_a_promise_and_refused_ones_exit_2(
     assert code == 2 and "NOT verified" in out
     code, out, _ = command(*about, files[1], files[4])
     assert code == 0 and "2/2 promises in 2 audits: verified" in out
+
+
+def test_the_howtos_audits_reach_promises() -> None:
+    """Its promises, files and --steps belong together (docs/howto-recipe.md)."""
+    page = (HERE.parents[1] / "docs" / "howto-recipe.md").read_text()
+    promised = json.loads(page.split("promises=")[1].split("]")[0] + "]")
+    audits = [line.split("#")[0].split() for line in page.splitlines() if "recipe audit" in line]
+    assert len(audits) == 2
+    for words in audits:
+        pattern = pathlib.PurePath(words[words.index("--from") + 1]).name
+        starts = [s for s in promised if fnmatch.fnmatch(f"after-{s:08d}.safetensors", pattern)]
+        assert starts and promised[-1] not in starts, pattern
+        if "--steps" in words:
+            assert starts[0] + int(words[words.index("--steps") + 1]) in promised
