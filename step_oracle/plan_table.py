@@ -82,6 +82,8 @@ def _row(row: dict[str, Any], capability: str) -> str:
         return f"has the epilogue {epilogue}, and {op} adds nothing to its product; give addmm or baddbmm"
     if op in ("mm", "addmm", "addmv") and row.get("batch", 1) != 1:
         return f"has a batch, and {op} is a single product; give bmm or baddbmm"
+    if epilogue == "none" and isinstance(plan, dict) and "bias" in plan:
+        return "has a plan with 'bias', and its epilogue is none; leave it out, or give the epilogue bias"
     return _plan(plan, str(dtype), row.get("k"), capability) if isinstance(plan, dict) else ""
 
 

@@ -154,6 +154,7 @@ def table(card, *rows):
     ("rtx-a6000", {"dtype": "float32", "plan": {"group": 4}}, "is a tensor core's"),
     ("rtx-a6000", {"dtype": "float32", "plan": {"unit": "chain"}}, "for 16-bit factors"),
     ("rtx-a6000", {"epilogue": "bias"}, "mm adds nothing"),
+    ("rtx-a6000", {"plan": {"bias": "first"}}, "its epilogue is none"),
     ("rtx-a6000", {"batch": 3}, "mm is a single product"),
     ("rtx-a6000", {"plan": {"width": 32}}, "'width' and without 'splits'"),
     ("rtx-a6000", {"plan": {"reduction": "in_place"}}, "'reduction' and without 'splits'"),
