@@ -10,19 +10,13 @@
 #include "csrc/kernels/core/parallel.h"
 #include "csrc/kernels/core/workspace.h"
 #include "csrc/kernels/gemm/gemm_body.h"
+#include "csrc/kernels/gemm/sizes.h"
 
 namespace step_oracle::gemm {
 namespace {
 
 void check(const Params& p) {
-  if (p.m < 0 || p.n < 0 || p.k < 0 || p.batch < 0)
-    throw Error(ErrorKind::kBadInput,
-                fmt::format("gemm: m {} n {} k {} batch {}; give sizes of 0 or more", p.m, p.n, p.k, p.batch));
-  if ((p.m > 1 && p.d.row == 0) || (p.n > 1 && p.d.col == 0) || (p.batch > 1 && p.d.batch == 0))
-    throw Error(ErrorKind::kBadInput,
-                fmt::format("gemm: the result's strides are {} {} {} (row, column, batch); give strides that keep its "
-                            "elements apart",
-                            p.d.row, p.d.col, p.d.batch));
+  check_sizes(p, p.d);
   if (p.epilogue.bias && p.epilogue.beta != 0.0f)
     throw Error(ErrorKind::kBadInput,
                 fmt::format("gemm: a bias and beta {} at once; give one of them", p.epilogue.beta));

@@ -1,29 +1,15 @@
 #include "csrc/kernels/gemm/plain.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "csrc/kernels/core/bits.h"
-#include "csrc/kernels/core/error.h"
 #include "csrc/kernels/core/parallel.h"
 #include "csrc/kernels/gemm/plain_body.h"
+#include "csrc/kernels/gemm/sizes.h"
 
 namespace step_oracle::gemm {
 namespace {
-
-template <class Params>
-void check(const Params& p) {
-  if (p.m < 0 || p.n < 0 || p.k < 0 || p.batch < 0)
-    throw Error(ErrorKind::kBadInput,
-                fmt::format("gemm: m {} n {} k {} batch {}; give sizes of 0 or more", p.m, p.n, p.k, p.batch));
-  if ((p.m > 1 && p.d_strides.row == 0) || (p.n > 1 && p.d_strides.col == 0) || (p.batch > 1 && p.d_strides.batch == 0))
-    throw Error(ErrorKind::kBadInput,
-                fmt::format("gemm: the result's strides are {} {} {} (row, column, batch); give strides that keep its "
-                            "elements apart",
-                            p.d_strides.row, p.d_strides.col, p.d_strides.batch));
-}
 
 double finished(const Fp64Params& p, double acc, std::int64_t at_c) {
   const double x = p.beta == 0.0 ? p.alpha * acc : fma(p.alpha, acc, p.beta * p.c[at_c]);
@@ -34,7 +20,7 @@ std::int32_t finished(const Int8Params&, std::int32_t acc, std::int64_t) { retur
 // Strips of kPlainCols columns; each packs its B once.
 template <class Value, class Params, class Tile>
 void run(const Params& p, Tile tile) {
-  check(p);
+  check_sizes(p, p.d_strides);
   if (p.m == 0 || p.n == 0) return;
   const std::int64_t strips = (p.n + kPlainCols - 1) / kPlainCols;
   const std::int64_t work = std::max<std::int64_t>(1, p.m * kPlainCols * p.k);

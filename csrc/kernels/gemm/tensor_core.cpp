@@ -10,19 +10,13 @@
 #include "csrc/kernels/core/parallel.h"
 #include "csrc/kernels/core/workspace.h"
 #include "csrc/kernels/gemm/tensor_core_body.h"
+#include "csrc/kernels/gemm/sizes.h"
 
 namespace step_oracle::gemm {
 namespace {
 
 void check(const TensorCoreParams& p) {
-  if (p.m < 0 || p.n < 0 || p.k < 0 || p.batch < 0)
-    throw Error(ErrorKind::kBadInput,
-                fmt::format("gemm: m {} n {} k {} batch {}; give sizes of 0 or more", p.m, p.n, p.k, p.batch));
-  if ((p.m > 1 && p.d_strides.row == 0) || (p.n > 1 && p.d_strides.col == 0) || (p.batch > 1 && p.d_strides.batch == 0))
-    throw Error(ErrorKind::kBadInput,
-                fmt::format("gemm: the result's strides are {} {} {} (row, column, batch); give strides that keep its "
-                            "elements apart",
-                            p.d_strides.row, p.d_strides.col, p.d_strides.batch));
+  check_sizes(p, p.d_strides);
   if (p.bias && p.beta != 0.0f)
     throw Error(ErrorKind::kBadInput, fmt::format("gemm: a bias and beta {} at once; give one of them", p.beta));
   if (p.factors != DType::kBF16 && p.factors != DType::kF16 && p.factors != DType::kF32)
