@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
@@ -25,56 +24,7 @@ std::int64_t product(const nlohmann::json& shape) {
   return n;
 }
 
-std::uint32_t rotated(std::uint32_t x, int n) { return x >> n | x << (32 - n); }
-
-// [spec FIPS 180-4, 4.2.2]: the first 32 bits of the fractions of the cube roots of the first 64 primes.
-constexpr std::array<std::uint32_t, 64> kRounds{
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-void add_block(std::array<std::uint32_t, 8>& h, const std::uint8_t* block) {
-  std::array<std::uint32_t, 64> w;
-  for (int i = 0; i < 16; ++i)
-    w[i] = std::uint32_t{block[4 * i]} << 24 | std::uint32_t{block[4 * i + 1]} << 16 |
-           std::uint32_t{block[4 * i + 2]} << 8 | block[4 * i + 3];
-  for (int i = 16; i < 64; ++i)
-    w[i] = w[i - 16] + (rotated(w[i - 15], 7) ^ rotated(w[i - 15], 18) ^ w[i - 15] >> 3) + w[i - 7] +
-           (rotated(w[i - 2], 17) ^ rotated(w[i - 2], 19) ^ w[i - 2] >> 10);
-  auto v = h;
-  for (int i = 0; i < 64; ++i) {
-    const std::uint32_t s1 = rotated(v[4], 6) ^ rotated(v[4], 11) ^ rotated(v[4], 25);
-    const std::uint32_t t1 = v[7] + s1 + ((v[4] & v[5]) ^ (~v[4] & v[6])) + kRounds[i] + w[i];
-    const std::uint32_t s0 = rotated(v[0], 2) ^ rotated(v[0], 13) ^ rotated(v[0], 22);
-    const std::uint32_t t2 = s0 + ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
-    v = {t1 + t2, v[0], v[1], v[2], v[3] + t1, v[4], v[5], v[6]};
-  }
-  for (int i = 0; i < 8; ++i) h[i] += v[i];
-}
-
 }  // namespace
-
-std::string sha256(const void* data, std::size_t n) {
-  std::array<std::uint32_t, 8> h{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const auto* from = static_cast<const std::uint8_t*>(data);
-  std::size_t done = 0;
-  for (; done + 64 <= n; done += 64) add_block(h, from + done);
-  std::array<std::uint8_t, 128> tail{};
-  const std::size_t rest = n - done, end = rest < 56 ? 64 : 128;
-  if (rest) std::memcpy(tail.data(), from + done, rest);
-  tail[rest] = 0x80;
-  for (int i = 0; i < 8; ++i) tail[end - 1 - i] = static_cast<std::uint8_t>(static_cast<std::uint64_t>(n) * 8 >> 8 * i);
-  for (std::size_t at = 0; at < end; at += 64) add_block(h, tail.data() + at);
-  std::string text;
-  for (const std::uint32_t word : h) text += fmt::format("{:08x}", word);
-  return text;
-}
 
 std::vector<float> generated(std::uint64_t seed, std::int64_t n) {
   std::vector<float> out(static_cast<std::size_t>(n));

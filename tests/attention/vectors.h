@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace step_oracle::test {
+#include "tests/support/sha256.h"
 
-std::string sha256(const void* data, std::size_t n);
+namespace step_oracle::test {
 
 // The documented generator of the vectors' inputs, as float32; its bits are checked against the vector's digest.
 std::vector<float> generated(std::uint64_t seed, std::int64_t n);
