@@ -10,6 +10,7 @@
 #include "csrc/kernels/arith/libdevice.h"
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/pointwise/pointwise.h"
+#include "tests/pointwise/mutants.h"
 #include "tests/support/same_bytes.h"
 #include "tests/support/vectors.h"
 
@@ -128,11 +129,7 @@ TEST(ActivationVectors, Maps) {
 }
 
 // ---- would the vectors notice?
-using Mutant = float (*)(float x, float y, float z);
-const struct {
-  const char* vectors;
-  Mutant mutant;
-} kMutants[] = {
+const test::Mutant kMutants[] = {
     {"mish_bwd_f32.",
      [](float x, float y, float) {
        const float s = 1.0f / (1.0f + libdevice::expf(-y)), t = libdevice::tanhf(libdevice::log1pf(libdevice::expf(y)));
@@ -187,28 +184,8 @@ const struct {
      }},
 };
 
-bool differs(const test::VectorFile& file, Mutant mutant) {
-  const test::Array& want = file.out("out", "sm_90");
-  const auto element = [&](const char* name, std::int64_t i) {
-    const auto it = file.arrays.find(std::string("in_") + name);
-    return it == file.arrays.end() ? 0.0f : it->second.as<float>()[i];
-  };
-  for (std::int64_t i = 0; i < want.numel(); ++i) {
-    const float got = mutant(element("x", i), element("y", i), element("z", i)), expected = want.as<float>()[i];
-    if (got == got && bits_of(got) != bits_of(expected)) return true;
-  }
-  return false;
-}
-
 TEST(ActivationVectors, NoticeMutants) {
-  int killed = 0;
-  for (const auto& [vectors, mutant] : kMutants) {
-    bool noticed = false;
-    for (const std::string& name : test::vector_names(vectors)) noticed |= differs(test::load_vectors(name), mutant);
-    EXPECT_TRUE(noticed) << vectors << " mutant " << killed;
-    killed += noticed;
-  }
-  std::printf("mutation score: %d of %zu\n", killed, std::size(kMutants));
+  test::expect_noticed(kMutants);
 }
 
 }  // namespace

@@ -1,18 +1,12 @@
 // Would the golden vectors notice? Each mutant drops a fusion, adds one or swaps two products; its bytes must differ.
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <string>
-#include <vector>
-
 #include "csrc/kernels/arith/libdevice.h"
 #include "csrc/kernels/core/bits.h"
-#include "tests/support/vectors.h"
+#include "tests/pointwise/mutants.h"
 
 namespace step_oracle {
 namespace {
-
-using Mutant = float (*)(float x, float y, float z);
 
 float gelu_unfused(float x, float, float) {
   const float u = float_of(0x3f4c422a) * (x * (x * x) * float_of(0x3d372713) + x);
@@ -34,10 +28,7 @@ float silu_backward_unfused(float dy, float x, float) {
   return (dy * s) * (1.0f + x * (1.0f - s));
 }
 
-const struct {
-  const char* vectors;
-  Mutant mutant;
-} kMutants[] = {
+const test::Mutant kMutants[] = {
     {"add_alpha_f32.", [](float x, float y, float) { return x + 0.3f * y; }},
     {"addcmul_f32.", [](float x, float y, float z) { return x + 0.05f * (y * z); }},
     {"addcmul_one_f32.", [](float x, float y, float z) { return x + y * z; }},
@@ -57,29 +48,8 @@ const struct {
     {"silu_bwd_f32.", &silu_backward_unfused},
 };
 
-bool differs(const test::VectorFile& file, Mutant mutant) {
-  const test::Array& want = file.out("out", "sm_90");
-  const auto element = [&](const char* name, std::int64_t i) {
-    const auto it = file.arrays.find(std::string("in_") + name);
-    return it == file.arrays.end() ? 0.0f : it->second.as<float>()[i];
-  };
-  for (std::int64_t i = 0; i < want.numel(); ++i) {
-    const float got = canonical(mutant(element("x", i), element("y", i), element("z", i)));
-    const float expected = want.as<float>()[i];
-    if (got == got && bits_of(got) != bits_of(expected)) return true;
-  }
-  return false;
-}
-
 TEST(PointwiseMutations, VectorsNotice) {
-  int killed = 0;
-  for (const auto& [vectors, mutant] : kMutants) {
-    bool noticed = false;
-    for (const std::string& name : test::vector_names(vectors)) noticed |= differs(test::load_vectors(name), mutant);
-    EXPECT_TRUE(noticed) << vectors << " mutant " << killed;
-    killed += noticed;
-  }
-  std::printf("mutation score: %d of %zu\n", killed, std::size(kMutants));
+  test::expect_noticed(kMutants);
 }
 
 }  // namespace
