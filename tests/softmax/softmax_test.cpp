@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/kernels/arith/convert.h"
 #include "csrc/kernels/arith/libdevice.h"
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/core/error.h"
@@ -134,6 +135,68 @@ TEST(Softmax, BodyEqualsDefinition) {
           ++cases;
         }
   std::printf("%d cases\n", cases);
+}
+
+// Exponentials and quotients that are subnormal, or zero: what the fast forms of both leave to the slow ones.
+TEST(Softmax, WideRowsAndSmallQuotients) {
+  std::mt19937 rng(12);
+  int subnormal = 0;
+  for (const std::int64_t n : {16, 33, 300, 1024, 5000, 9217, 20001})
+    for (const float width : {20.0f, 60.0f, 80.0f, 87.0f, 100.0f, 300.0f})
+      for (const DType out : {DType::kF32, DType::kBF16}) {
+        SCOPED_TRACE(std::to_string(n) + " width " + std::to_string(width));
+        std::uniform_real_distribution<float> uniform(-width, 0.0f);
+        std::vector<float> x(static_cast<std::size_t>(n));
+        for (float& v : x) v = rng() % 50 == 0 ? -__builtin_inff() : uniform(rng);
+        x[rng() % x.size()] = 0.0f;
+        const auto in = encoded(x, out);
+        std::vector<std::uint8_t> want(x.size() * size_of(out)), got(want.size());
+        softmax::Params p{false, out, out, 1, n, 1, in.data(), want.data(), 0, 0};
+        softmax::ref::forward(p);
+        p.y = got.data();
+        test::for_each_isa_and_threads([&] {
+          softmax::forward(p);
+          EXPECT_SAME_BYTES(want.data(), got.data(), static_cast<std::int64_t>(got.size()));
+        });
+        if (out == DType::kF32)
+          for (std::int64_t i = 0; i < n; ++i) {
+            const float q = reinterpret_cast<const float*>(want.data())[i];
+            subnormal += q > 0.0f && q < 0x1p-126f;
+          }
+      }
+  std::printf("%d subnormal quotients\n", subnormal);
+  EXPECT_GT(subnormal, 100);
+}
+
+std::uint16_t rounded(DType type, float x) { return type == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x); }
+float widened(DType type, std::uint16_t h) { return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h); }
+
+TEST(Softmax, TheProductWithTheGradientIsRounded) {
+  std::mt19937 rng(13);
+  for (const Case& c : kCases)
+    for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+      SCOPED_TRACE(std::to_string(c.outer) + "x" + std::to_string(c.n) + "x" + std::to_string(c.inner));
+      const std::int64_t n = c.outer * c.n * c.inner;
+      const bool special = type == DType::kF32;
+      const auto grad = encoded(random_values(n, special, rng), type), y = encoded(random_values(n, special, rng), type);
+      std::vector<std::uint8_t> product(grad.size()), want(grad.size()), got(grad.size());
+      for (std::int64_t i = 0; i < n; ++i) {
+        if (type == DType::kF32) {
+          reinterpret_cast<float*>(product.data())[i] = canonical(reinterpret_cast<const float*>(grad.data())[i] *
+                                                                  reinterpret_cast<const float*>(y.data())[i]);
+        } else {
+          const auto g = reinterpret_cast<const std::uint16_t*>(grad.data())[i], o = reinterpret_cast<const std::uint16_t*>(y.data())[i];
+          reinterpret_cast<std::uint16_t*>(product.data())[i] = rounded(type, widened(type, g) * widened(type, o));
+        }
+      }
+      softmax::BackwardParams p{false, type, type, c.outer, c.n, c.inner, product.data(), y.data(), want.data(), 0, 0, 0};
+      softmax::ref::backward(p);
+      p.grad = grad.data(), p.dx = got.data(), p.multiplies = true;
+      test::for_each_isa_and_threads([&] {
+        softmax::backward(p);
+        EXPECT_SAME_BYTES(want.data(), got.data(), static_cast<std::int64_t>(got.size()));
+      });
+    }
 }
 
 TEST(Softmax, KernelByWidthAndAlignment) {

@@ -8,6 +8,7 @@ using pointwise::Domain;
 using pointwise::kDTypes;
 using pointwise::Kind;
 using pointwise::MapFn;
+using pointwise::RowIndex;
 using pointwise::Scalars;
 
 // ---- maps
@@ -72,8 +73,19 @@ struct Result<Kind::test, T> {
 #include "csrc/kernels/pointwise/maps.inc"
 #undef SO_MAP
 
+}  // namespace
+SO_ISA_END
+#include "csrc/kernels/pointwise/lanes_maps.h"  // of the maps above
+SO_ISA_BEGIN
+namespace {
+
+template <RowIndex kRow, MapFn kMap>
+constexpr MapFn fastest() {
+  return InLanes<kRow>::fn != nullptr ? InLanes<kRow>::fn : kMap;
+}
 constexpr MapFn kMaps[] = {
-#define SO_MAP(name, domain, inputs, kind, ...) &map_##name##_##domain<RoundBrain>,
+#define SO_MAP(name, domain, inputs, kind, ...) \
+  fastest<RowIndex::name##_##domain, &map_##name##_##domain<RoundBrain>>(),
 #include "csrc/kernels/pointwise/maps.inc"
 #undef SO_MAP
 };

@@ -35,10 +35,11 @@ struct BackwardParams {
   DType in;   // of grad and y
   DType out;  // of dx
   std::int64_t outer, n, inner;
-  const void* grad;  // softmax: the caller hands grad * y, rounded to `in`
+  const void* grad;  // softmax: grad * y, rounded to `in`; or, with `multiplies`, the gradient itself
   const void* y;
   void* dx;
-  std::uint64_t grad_address, y_address, dx_address;
+  std::uint64_t grad_address, y_address, dx_address;  // with `multiplies`, grad's is that of the card's product
+  bool multiplies = false;
 };
 
 enum class Kernel : std::uint8_t { kWarp, kRegister, kShared, kGeneral, kSpatial };

@@ -1,5 +1,5 @@
 #include "csrc/kernels/arith/element.h"
-#include "csrc/kernels/arith/libdevice.h"
+#include "csrc/kernels/arith/libdevice_lanes.h"
 #include "csrc/kernels/core/lanes.h"
 #include "csrc/kernels/softmax/softmax_body.h"
 
@@ -26,19 +26,31 @@ struct Exponentials {
     const T* at = x + begin;
     float* out = keep ? keep + begin : buffer;
 #pragma GCC ivdep  // in place, at equal indices
-    for (std::int64_t i = 0; i < n; ++i) out[i] = libdevice::expf(widen(at[i]) - max);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = widen(at[i]) - max;
+    libdevice::exp_in_place(out, n);
     return out;
   }
 };
+// What the backward kernel adds up: the gradient, or its product with the result, rounded as it is stored.
 template <class T>
 struct Gradients {
-  const T* x;
+  const T* grad;
   const float* values(std::int64_t begin, std::int64_t n, float* buffer) const {
-    const T* at = x + begin;
+    const T* at = grad + begin;
     if constexpr (sizeof(T) == sizeof(float)) return at;
     for (std::int64_t i = 0; i < n; ++i) buffer[i] = widen(at[i]);
     return buffer;
   }
+  float operator[](std::int64_t i) const { return widen(grad[i]); }
+};
+template <class T>
+struct Products {
+  const T *grad, *y;
+  const float* values(std::int64_t begin, std::int64_t n, float* buffer) const {
+    for (std::int64_t i = 0; i < n; ++i) buffer[i] = (*this)[begin + i];
+    return buffer;
+  }
+  float operator[](std::int64_t i) const { return widen(narrow<T>(widen(grad[i]) * widen(y[i]))); }
 };
 
 // sum[t] += elements t, t + threads, ... of [begin, end), in order.
@@ -135,12 +147,37 @@ float row_max(const T* x, std::int64_t n) {
   return fold_halves(lanes, 64, [](float a, float b) { return a < b ? b : a; });
 }
 
+// v[i] / sum, in double where that rounds alike: the double product is off by 2^-52 of itself at most, a quotient of
+// floats that is normal lies no nearer than 2^-49 to the middle of two floats. Zeros are exact.
+template <class Out>
+void divide(const float* v, float sum, Out* y, std::int64_t n) {
+  std::uint32_t least = ~0u;  // as words, zero last
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t word = bits_of(v[i]) - 1;
+    least = word < least ? word : least;
+  }
+  // The sum has fewer than 2^31 terms of at most 1: quotients of 2^-90 and more are above 2^-121.
+  if (sum == sum && least >= bits_of(0x1p-90f) - 1) {
+    const double inverse = 1.0 / static_cast<double>(sum);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) y[i] = narrow<Out>(static_cast<float>(static_cast<double>(v[i]) * inverse));
+  } else {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) y[i] = narrow<Out>(canonical(v[i] / sum));
+  }
+}
+
 template <class In, class Out, bool kLog>
 void forward_row(const Plan& plan, const In* x, Out* y, std::int64_t n, std::int64_t shift) {
   // A NaN needs no care in the maximum: its own exponential makes the sum NaN, and so every result.
   const float max = row_max(x, n);
-  constexpr bool kKeep = !kLog && sizeof(Out) == sizeof(float);
-  const Exponentials<In> source{x, max, kKeep ? reinterpret_cast<float*>(y) : nullptr};
+  float kept[kChunk];  // the exponentials of a row that fits, where the output cannot hold them
+  float* keep = nullptr;
+  if constexpr (!kLog && sizeof(Out) == sizeof(float))
+    keep = reinterpret_cast<float*>(y);
+  else if (!kLog && n <= kChunk)
+    keep = kept;
+  const Exponentials<In> source{x, max, keep};
   float sums[1024];
   thread_sums(source, plan, n, shift, sums);
   const float sum =
@@ -148,22 +185,25 @@ void forward_row(const Plan& plan, const In* x, Out* y, std::int64_t n, std::int
   if constexpr (kLog) {
     const float log = libdevice::logf(sum);
     for (std::int64_t i = 0; i < n; ++i) y[i] = narrow<Out>(canonical((widen(x[i]) - max) - log));
-  } else if constexpr (kKeep) {
-    for (std::int64_t i = 0; i < n; ++i) y[i] = canonical(y[i] / sum);
+  } else if (keep != nullptr) {
+    divide(keep, sum, y, n);
   } else {
-    for (std::int64_t i = 0; i < n; ++i) y[i] = narrow<Out>(canonical(libdevice::expf(widen(x[i]) - max) / sum));
+    for (std::int64_t at = 0; at < n; at += kChunk) {
+      const std::int64_t m = n - at < kChunk ? n - at : kChunk;
+      divide(Exponentials<In>{x, max, nullptr}.values(at, m, kept), sum, y + at, m);
+    }
   }
 }
 
-template <class In, class Out, bool kLog>
-void backward_row(const Plan& plan, const In* grad, const In* y, Out* dx, std::int64_t n, std::int64_t shift) {
+template <class Out, bool kLog, class In, class Source>
+void backward_row(const Plan& plan, const Source& source, const In* y, Out* dx, std::int64_t n, std::int64_t shift) {
   float sums[1024];
-  thread_sums(Gradients<In>{grad}, plan, n, shift, sums);
+  thread_sums(source, plan, n, shift, sums);
   const float sum = plan.kernel == Kernel::kWarp      ? fold_halves(sums, plan.threads, &add)
                     : plan.kernel == Kernel::kGeneral ? fold_serially(sums, plan.threads)
                                                       : fold_block(sums, plan.threads, 0.0f, &add);
   for (std::int64_t i = 0; i < n; ++i) {
-    const float g = widen(grad[i]), o = widen(y[i]);
+    const float g = source[i], o = widen(y[i]);
     dx[i] = narrow<Out>(canonical(kLog ? fma(-libdevice::expf(o), sum, g) : fma(-sum, o, g)));
   }
 }
@@ -204,14 +244,14 @@ void forward_columns(const Plan& plan, const In* x, Out* y, std::int64_t n, std:
     }
 }
 
-template <class In, class Out, bool kLog>
-void backward_columns(const Plan& plan, const In* grad, const In* y, Out* dx, std::int64_t n, std::int64_t inner,
+template <class Out, bool kLog, class In, class Source>
+void backward_columns(const Plan& plan, const Source& source, const In* y, Out* dx, std::int64_t n, std::int64_t inner,
                       std::int64_t width) {
   float sum[kTile];
-  spatial_sum(plan, n, width, sum, [&](std::int64_t d, std::int64_t j) { return widen(grad[d * inner + j]); });
+  spatial_sum(plan, n, width, sum, [&](std::int64_t d, std::int64_t j) { return source[d * inner + j]; });
   for (std::int64_t d = 0; d < n; ++d)
     for (std::int64_t j = 0; j < width; ++j) {
-      const float g = widen(grad[d * inner + j]), o = widen(y[d * inner + j]);
+      const float g = source[d * inner + j], o = widen(y[d * inner + j]);
       dx[d * inner + j] = narrow<Out>(canonical(kLog ? fma(-libdevice::expf(o), sum[j], g) : fma(-sum[j], o, g)));
     }
 }
@@ -234,20 +274,27 @@ void forward_typed(const Params& p, const Plan& plan, std::int64_t begin, std::i
   }
 }
 
-template <class In, class Out, bool kLog>
-void backward_typed(const BackwardParams& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
+template <class Out, bool kLog, class In, class Make>
+void backward_rows(const BackwardParams& p, const Plan& plan, std::int64_t begin, std::int64_t end, Make source_of) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t at = row * p.n * p.inner;
     const In *grad = static_cast<const In*>(p.grad) + at, *y = static_cast<const In*>(p.y) + at;
     Out* dx = static_cast<Out*>(p.dx) + at;
     if (plan.kernel != Kernel::kSpatial) {
-      backward_row<In, Out, kLog>(plan, grad, y, dx, p.n, shift_of(p.grad_address, row, p.n, sizeof(In)));
+      backward_row<Out, kLog>(plan, source_of(grad, y), y, dx, p.n, shift_of(p.grad_address, row, p.n, sizeof(In)));
       continue;
     }
     for (std::int64_t j = 0; j < p.inner; j += kTile)
-      backward_columns<In, Out, kLog>(plan, grad + j, y + j, dx + j, p.n, p.inner,
-                                      p.inner - j < kTile ? p.inner - j : kTile);
+      backward_columns<Out, kLog>(plan, source_of(grad + j, y + j), y + j, dx + j, p.n, p.inner,
+                                  p.inner - j < kTile ? p.inner - j : kTile);
   }
+}
+template <class In, class Out, bool kLog>
+void backward_typed(const BackwardParams& p, const Plan& plan, std::int64_t begin, std::int64_t end) {
+  if (!kLog && p.multiplies)
+    backward_rows<Out, kLog, In>(p, plan, begin, end, [](const In* g, const In* y) { return Products<In>{g, y}; });
+  else
+    backward_rows<Out, kLog, In>(p, plan, begin, end, [](const In* g, const In*) { return Gradients<In>{g}; });
 }
 
 template <class In, class Out>

@@ -61,13 +61,15 @@ at::Tensor& backward_out(const at::Tensor& grad, const at::Tensor& output, int64
   op.meta(grad, output, dim, input_dtype);
   const at::Tensor& dx = op.output(0);
   if (grad.numel() > 0) {
-    // softmax multiplies in a kernel of its own, rounded to the gradient's type.
-    const at::Tensor g = (log ? grad : at::mul(grad, output)).contiguous(), y = output.contiguous(),
+    // softmax multiplies in a kernel of its own, rounded to the gradient's type, into memory of its own; where the types
+    // agree the product is not stored here.
+    const bool multiplies = !log && grad.scalar_type() == output.scalar_type() && grad.sizes() == output.sizes();
+    const at::Tensor g = (log || multiplies ? grad : at::mul(grad, output)).contiguous(), y = output.contiguous(),
                      result = dx.contiguous();
     const Sizes s = sizes_of(g, dim);
     softmax::backward({log, dtype_of(g, name), dtype_of(result, name), s.outer, s.n, s.inner, g.const_data_ptr(),
-                       y.const_data_ptr(), result.mutable_data_ptr(), card_address(g), card_address(y),
-                       card_address(result)});
+                       y.const_data_ptr(), result.mutable_data_ptr(), multiplies ? 0 : card_address(g),
+                       card_address(y), card_address(result), multiplies});
     if (!result.is_same(dx)) dx.copy_(result);
   }
   op.finish();
