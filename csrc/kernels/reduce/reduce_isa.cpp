@@ -60,6 +60,16 @@ void take(A* __restrict acc, const T* __restrict a, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::step(acc[i], widen(a[i]));
 }
 
+// value[t] = the elements of accumulator vector t, left to right.
+template <class Op, int kVector, class A>
+void merge_elements(const A* __restrict acc, A* __restrict value, int threads) {
+  for (int t = 0; t < threads; ++t) {
+    A a = acc[t * kVector];
+    for (int i = 1; i < kVector; ++i) a = Op::merge(a, acc[t * kVector + i]);
+    value[t] = a;
+  }
+}
+
 // One output in CTA `cta`, the input contiguous and read in vectors: memory order is (vector, element), so the
 // accumulators of all threads lie in the order of memory.
 template <class T, class Op>
@@ -94,11 +104,12 @@ typename Op::Acc vector_value(const Params& p, const Plan& g, const T* data, std
     for (std::int64_t t = 0; t < end % vector; ++t)
       acc[t * vector] = Op::step(acc[t * vector], widen(data[vectors * vector + t]));
   A value[512];
-  for (int t = 0; t < threads; ++t) {
-    A a = acc[t * vector];
-    for (int i = 1; i < vector; ++i) a = Op::merge(a, acc[t * vector + i]);
-    value[t] = a;
-  }
+  if (vector == 4)
+    merge_elements<Op, 4>(acc, value, threads);
+  else if (vector == 8)
+    merge_elements<Op, 8>(acc, value, threads);
+  else
+    merge_elements<Op, 2>(acc, value, threads);
   (void)p;
   return fold_threads<Op>(g, value);
 }
