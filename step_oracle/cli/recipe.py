@@ -52,9 +52,9 @@ def register(subparsers: Any) -> None:
     }
     made = {name: add_command(parts, name, SUMMARIES[name], run, example=EXAMPLES[name]) for name, run in runs.items()}
     for name, sub in made.items():
-        sub.add_argument("recipe", metavar="RUN" if name == "write" else "RECIPE")
+        sub.add_argument("recipe", metavar="RUN|TRACE" if name == "write" else "RECIPE")
         if name != "check":
-            sub.add_argument("--corpus", metavar="FILE", required=True)
+            sub.add_argument("--corpus", metavar="FILE", help="the file that the run's batches are cut from")
             sub.add_argument("--threads", metavar="N", type=int, help="threads of the kernels; they decide no byte")
             sub.add_argument("--quiet", action="store_true", help="no progress bar")
         if name in ("verify", "resurrect", "attest", "estimate"):
@@ -65,6 +65,10 @@ def register(subparsers: Any) -> None:
             sub.add_argument("--folder", metavar="DIR", help="write checkpoints there" + goes_on)
     for name in ("write", "resurrect", "attest"):
         made[name].add_argument("-o", "--out", metavar="FILE", required=name != "attest")
+    made["write"].add_argument(
+        "--init", metavar="FILE", help="of a trace: where the state that its step began from is written "
+        "(default: OUT with .init.safetensors); `verify` takes it as --init"
+    )
     made["write"].add_argument("--card", metavar="NAME", help="where the recordings' card has no profile of its own")
     made["write"].add_argument(
         "--plans", metavar="FILE", help="the card's plan table, or \"pinned\"; without one, the one that comes along"
@@ -109,17 +113,31 @@ def _walked(args: argparse.Namespace, title: str, walk: Callable[[Any], Any]) ->
 
 
 def run_write(args: argparse.Namespace) -> int:
-    from step_oracle.recipe import checkpoints, writer
+    from step_oracle.recipe import checkpoints, from_trace, writer
 
     _threads(args)
     checkpoints.check_target(args.out)
-    text = writer.write(args.recipe, args.corpus, card=args.card, plans=args.plans)
+    init = None
+    if os.path.isdir(args.recipe):
+        if args.corpus is None:
+            raise Refused(f"{args.recipe} is a run: give the file that its batches were cut from with --corpus")
+        if args.init is not None:
+            raise Refused("--init is of a lone trace; what a run began from is written into its folder")
+        text = writer.write(args.recipe, args.corpus, card=args.card, plans=args.plans)
+    else:
+        if args.corpus is not None:
+            raise Refused(f"{args.recipe} is no folder of a run, and a recipe of one trace has no corpus: leave it out")
+        init = args.init or f"{args.out}.init.safetensors"
+        checkpoints.check_target(init)
+        text = from_trace.write(args.recipe, init, card=args.card, plans=args.plans)
     _put(args.out, text)
-    value = {"ok": True, "out": args.out, "bytes": len(text) + 1, "recipe": _opened(text).digest}
+    value = {"ok": True, "out": args.out, "bytes": len(text) + 1, "recipe": _opened(text).digest, "init": init}
     if args.json:
         print_json(value)
     else:
         print(f"{args.out}: {value['bytes']} bytes, {_holds(_opened(text))}; digest {value['recipe']}")
+        if init:
+            print(f"{init}: the state before the step; verify with --init {init}")
     return SAME
 
 
@@ -225,7 +243,7 @@ def run_audit(args: argparse.Namespace) -> int:
         return SAME if verdict.ok else DIFFERENT
     done = verification.audits(
         os.path.abspath(args.recipe),
-        os.path.abspath(args.corpus),
+        args.corpus and os.path.abspath(args.corpus),
         [os.path.abspath(c) for c in args.checkpoints],
         steps=args.steps,
         jobs=args.jobs,

@@ -19,7 +19,7 @@ PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
 
 
-def statement(recipe: Recipe, verdict: Verdict, corpus: str) -> dict[str, Any]:
+def statement(recipe: Recipe, verdict: Verdict, corpus: str | None) -> dict[str, Any]:
     """Of a verdict that holds; ValueError of another."""
     import torch
 
@@ -48,7 +48,7 @@ def statement(recipe: Recipe, verdict: Verdict, corpus: str) -> dict[str, Any]:
         "predicateType": PREDICATE,
         "predicate": {
             "result": "PASSED",
-            "configuration": [
+            "configuration": [] if corpus is None else [
                 {"name": pathlib.Path(corpus).name, "digest": {"blake3": recipe.root.block("corpus").raw("blake3")}}
             ],
             "passedTests": [f"state after step {s}: {recipe.promises[s]}" for s in asked],

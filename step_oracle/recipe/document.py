@@ -103,11 +103,15 @@ class Recipe:
 
     def _check_inputs(self) -> None:
         r = self.root
-        corpus = r.block("corpus")
-        corpus.only("bytes blake3")
-        corpus.integer("bytes", 1)
-        corpus.digest("blake3")
-        sampler.check(r.block("sampler"))
+        if (r.raw("corpus") is None) != (r.raw("sampler") is None):
+            raise Malformed("corpus and sampler: give both, or null for both where no program reads a batch")
+        self.has_corpus = r.raw("corpus") is not None
+        if self.has_corpus:
+            corpus = r.block("corpus")
+            corpus.only("bytes blake3")
+            corpus.integer("bytes", 1)
+            corpus.digest("blake3")
+            sampler.check(r.block("sampler"))
         init = r.block("init")
         kinds = {"state": "kind state", "card program": "kind blob generator", "host draws": "kind term"}
         if not isinstance(init.raw("kind"), str) or init.raw("kind") not in kinds:
@@ -195,9 +199,14 @@ class Recipe:
             if first.draws != (self.root.block("init").raw("generator") is not None):
                 raise Malformed("init.generator: given without a draw, or missing")
             state = first.state_out
-        size = self.root.block("sampler")
-        shape, micro = [size.raw("batch"), size.raw("context")], int(size.raw("micro"))
+        shape, micro = [], 0
+        if self.has_corpus:
+            size = self.root.block("sampler")
+            shape, micro = [size.raw("batch"), size.raw("context")], int(size.raw("micro"))
         names = {f"{n}.{i}" for n in "xy" for i in range(micro)}
+        for name in sorted({n for p in self.programs.values() for n in (*p.state_in, *p.state_out)}):
+            if any(c < " " or c == "\x7f" for c in name):
+                raise Malformed(f"the state has the name {name!r}: control characters would make its digest ambiguous")
         for at, (_, blob) in enumerate(self.schedule):
             p = self.programs[blob]
             if not p.has_loss:
@@ -214,13 +223,14 @@ class Recipe:
                 for name in sorted(set(state) - set(p.state_in)):
                     raise Malformed(f"programs[{at}] loses the state '{name}'")
             if set(p.batch) != names or any(b["shape"] != shape or b["dtype"] != "int64" for b in p.batch.values()):
+                gives = f"the sampler gives {sorted(names)} of {shape}" if names else "there is no sampler"
                 raise Malformed(
                     f"programs[{at}] reads the batches {sorted(p.batch)} of {[b['shape'] for b in p.batch.values()]}, "
-                    f"and the sampler gives {sorted(names)} of {shape}"
+                    f"and {gives}"
                 )
             state = p.state_out
         last = self.programs[self.schedule[-1][1]]
-        if last.state_in != last.state_out:
+        if last.state_in != last.state_out and self.schedule[-1][0] != self.steps - 1:
             raise Malformed("the last program does not hand on the state that it reads, so that it cannot run again")
         groups = self.root.block("optimizer").blocks("groups")
         for _, blob in self.schedule:

@@ -14,7 +14,7 @@ from .walk import Walk, card_of, check_corpus, initial
 
 def estimate(
     recipe: Recipe | str | os.PathLike[str],
-    corpus: str,
+    corpus: str | None,
     *,
     steps: int = 3,
     init: str | None = None,

@@ -61,6 +61,8 @@ class Draft:
     state_digests: dict[str, str] = field(default_factory=dict)  # at the end of the step
     start_digests: dict[str, str] = field(default_factory=dict)  # at its start, where the trace says
     generator: tuple[str, str] | None = None  # before the first draw, after the last one
+    loss_digest: str = ""
+    loss_shape: list[int] = field(default_factory=list)
 
     def shape(self) -> str:
         """Equal for two recordings of one program."""
@@ -161,6 +163,8 @@ class Extractor:
             self.numbers,
             self.where,
         )
+        if loss:
+            draft.loss_digest, draft.loss_shape = losses[-1].tensor.after or "", losses[-1].tensor.shape
         draft.state_digests = {n: t.after for n, t in end.items()}
         draft.start_digests = {n: t.before for n, t in start.items() if t.before}
         draws = [g for i in sorted(live) for g in self.ops[i].generators if device_of(g.device) == "card"]

@@ -17,6 +17,7 @@ KINDS = {
     "randint offsets 1": "kind tokens batch context micro seed skip bound",
     "contiguous 1": "kind tokens batch context micro start",
 }
+MOST_SKIPPED = 1 << 34
 TOKENS = {"bytes": (torch.uint8, 1), "uint16": (torch.uint16, 2)}
 
 
@@ -41,6 +42,8 @@ def check(s: Block) -> None:
             raise s.fail(field, f"give a whole number from {least}")
     if "seed" in s and s.raw("seed") >= 1 << 32:
         raise s.fail("seed", f"torch's generator takes 32 bits: give {s.raw('seed') % (1 << 32)}, which draws the same")
+    if "skip" in s and s.raw("skip") > MOST_SKIPPED:
+        raise s.fail("skip", f"a sampler draws after at most {MOST_SKIPPED} outputs: its generator has to make each")
     if int(s.raw("batch")) * int(s.raw("context")) * int(s.raw("micro")) > 1 << 30:
         raise s.fail("batch", "give at most 2^30 tokens a step")
 

@@ -131,7 +131,7 @@ def _last(recipe: Recipe, until: int | None) -> int:
 
 def verify(
     recipe: Recipe | str | os.PathLike[str],
-    corpus: str,
+    corpus: str | None,
     *,
     until: int | None = None,
     init: str | None = None,
@@ -277,7 +277,7 @@ def _load(recipe: Recipe, path: pathlib.Path | str, step: int, digest: str) -> S
 
 def audit(
     recipe: Recipe | str | os.PathLike[str],
-    corpus: str,
+    corpus: str | None,
     checkpoint: str,
     *,
     steps: int | None = None,
@@ -334,7 +334,7 @@ def audit(
     )
 
 
-def _audit_job(recipe: str, corpus: str, checkpoint: str, steps: int | None, threads: int) -> dict[str, Any]:
+def _audit_job(recipe: str, corpus: str | None, checkpoint: str, steps: int | None, threads: int) -> dict[str, Any]:
     """One audit in a worker process, as a dict: {"checkpoint", "verdict" or "refused"}."""
     from step_oracle import StepOracleError, device
 
@@ -347,7 +347,7 @@ def _audit_job(recipe: str, corpus: str, checkpoint: str, steps: int | None, thr
 
 def audits(
     recipe: str,
-    corpus: str,
+    corpus: str | None,
     paths: list[str],
     *,
     steps: int | None = None,
@@ -391,7 +391,7 @@ def _engine(module: str, package: str | None = None) -> Any:
 
 def resurrect(
     recipe: Recipe | str | os.PathLike[str],
-    corpus: str,
+    corpus: str | None,
     step: int,
     out: str,
     *,

@@ -90,10 +90,10 @@ def place(t: torch.Tensor, where: dict[str, Any]) -> torch.Tensor:
 class Walk:
     """``step``: the next one. ``advance()`` runs it and gives its loss. Inside ``card_of(recipe)``."""
 
-    def __init__(self, recipe: Recipe, corpus: Corpus, state: State, step: int = 0) -> None:
+    def __init__(self, recipe: Recipe, corpus: Corpus | None, state: State, step: int = 0) -> None:
         self.recipe, self.state, self.step = recipe, state, step
         root = recipe.root
-        self.sampler = Sampler(root.block("sampler"), corpus, step)
+        self.sampler = Sampler(root.block("sampler"), corpus, step) if corpus else None
         switches = root.block("switches")
         self.switches = {key: switches.text(key) for key in switches}
         optimizer = root.block("optimizer")
@@ -106,6 +106,9 @@ class Walk:
         """Compared with what computes here: by the static checks, and again."""
         for field in ("format", "torch", "libdevice", "choices", "programs", "blobs", "steps"):
             root.get(field)
+        for field in ("corpus", "sampler"):
+            if root.raw(field) is None:
+                root.get(field)
         for p in root.blocks("programs"):
             p.get("first"), p.get("blob")
         for key in root.block("blobs"):
@@ -113,7 +116,7 @@ class Walk:
 
     def advance(self) -> str:
         program = self.recipe.program_at(self.step)
-        batch = self.sampler.next()
+        batch = self.sampler.next() if self.sampler else {}
         values = terms.evaluate(program.terms, self.groups, self.step, self.functions)
         self.state, loss = program.run(self.state, batch, values, self.switches)
         self.step += 1
@@ -123,7 +126,14 @@ class Walk:
         return state_digest(self.state, generator_state())
 
 
-def check_corpus(recipe: Recipe, path: str) -> Corpus:
+def check_corpus(recipe: Recipe, path: str | None) -> Corpus | None:
+    """The corpus, whose digest is the recipe's; None for a recipe without one."""
+    if not recipe.has_corpus:
+        if path is not None:
+            raise ValueError("the recipe holds its batch and names no corpus: leave --corpus out")
+        return None
+    if path is None:
+        raise ValueError("the recipe's batches are cut from a corpus: give its file with --corpus")
     block = recipe.root.block("corpus")
     corpus = Corpus(path)
     if corpus.size != block.integer("bytes"):

@@ -19,6 +19,7 @@ from .canonical import Block, Malformed, dump
 from .extract import Draft, Extractor, NotAProgram, named_state, program, split_name
 from .runs import FORMAT as RUN_FORMAT
 from .sampler import Corpus, Sampler
+from .walk import Walk, card_of, check_corpus, generator_state, initial, state_digest
 
 
 def write(folder: str | os.PathLike[str], corpus: str, *, card: str | None = None, plans: str | None = None) -> str:
@@ -37,7 +38,7 @@ def write(folder: str | os.PathLike[str], corpus: str, *, card: str | None = Non
     values = {n: terms.candidates(groups, n, functions) for n in traces}
     programs, blobs = _programs(drafts, values)
     environment = traces[0].environment
-    name = card or _card(environment)
+    name = card or card_name(environment)
     init, init_text = _init(where, about, traces[0], drafts[0])
     if init_text is not None:
         blobs[init["blob"]] = init_text
@@ -49,15 +50,15 @@ def write(folder: str | os.PathLike[str], corpus: str, *, card: str | None = Non
         "format": document.FORMAT,
         "torch": environment.torch.split("+")[0],
         "libdevice": document.LIBDEVICE,
-        "card": _card_block(name),
+        "card": card_block(name),
         "class": document.classes(name),
-        "plans": _plans(name, plans),
+        "plans": plan_table(name, plans),
         "choices": {},
-        "switches": _switches(environment.switches),
+        "switches": switches(environment.switches),
         "corpus": about["corpus"],
         "sampler": about["sampler"],
         "init": init,
-        "generator": _generator(about["generator"]),
+        "generator": generator_fields(about["generator"]),
         "optimizer": {"groups": used, "exceptions": _exceptions(used, blobs, programs, len(about["losses"]))},
         "programs": programs,
         "blobs": {k: document.pack(t) for k, t in blobs.items()},
@@ -183,7 +184,7 @@ def _programs(
     return programs, blobs
 
 
-def _card(environment: Any) -> str:
+def card_name(environment: Any) -> str:
     from step_oracle.cards import cards
 
     recorded = environment.cards[0]
@@ -198,7 +199,7 @@ def _card(environment: Any) -> str:
     )
 
 
-def _card_block(name: str) -> dict[str, Any]:
+def card_block(name: str) -> dict[str, Any]:
     from step_oracle.cards import cards
 
     c = next((c for c in cards() if c.name == name), None)
@@ -212,7 +213,7 @@ def _card_block(name: str) -> dict[str, Any]:
     }
 
 
-def _plans(card: str, path: str | None) -> Any:
+def plan_table(card: str, path: str | None) -> Any:
     """The card's table, whole; the rows that the run takes are found by the walk."""
     from step_oracle import device
     from step_oracle.cards import plan_text, shipped_plans
@@ -221,7 +222,7 @@ def _plans(card: str, path: str | None) -> Any:
     return None if text is None else document.bare(json.loads(device.extension().format_plan_table(text)))
 
 
-def _switches(recorded: dict[str, str]) -> dict[str, str]:
+def switches(recorded: dict[str, str]) -> dict[str, str]:
     from step_oracle import device
 
     out = {}
@@ -231,7 +232,7 @@ def _switches(recorded: dict[str, str]) -> dict[str, str]:
     return out
 
 
-def _generator(state: str) -> dict[str, int]:
+def generator_fields(state: str) -> dict[str, int]:
     seed, offset = struct.unpack("<QQ", bytes.fromhex(state))
     return {"seed": seed, "offset": offset}
 
@@ -267,7 +268,7 @@ def _exceptions(
 
 def _init(folder: pathlib.Path, about: dict[str, Any], first: Trace, draft: Draft) -> tuple[dict[str, Any], str | None]:
     if about["init"] is None:
-        return _init_state(folder, first, draft), None
+        return initial_state(folder / "init.safetensors", first, draft), None
     if "term" in about["init"]:
         return {"kind": "host draws", "term": about["init"]["term"]}, None
 
@@ -284,14 +285,13 @@ def _init(folder: pathlib.Path, about: dict[str, Any], first: Trace, draft: Draf
     return {
         "kind": "card program",
         "blob": key,
-        "generator": _generator(about["init"]["generator"]) if drafted.generator else None,
+        "generator": generator_fields(about["init"]["generator"]) if drafted.generator else None,
     }, text
 
 
-def _init_state(folder: pathlib.Path, first: Trace, draft: Draft) -> dict[str, Any]:
-    """The state that step 0 began from, as bytes in a file beside the run; the recipe names it by digest."""
+def initial_state(out: pathlib.Path, first: Trace, draft: Draft) -> dict[str, Any]:
+    """The state that step 0 began from, as bytes in the file ``out``; the recipe names it by digest."""
     from . import checkpoints
-    from .walk import state_digest
 
     state = {}
     for name, t in named_state(first.names, ("parameter", "buffer", "optimizer", "gradient")).items():
@@ -304,16 +304,12 @@ def _init_state(folder: pathlib.Path, first: Trace, draft: Draft) -> dict[str, A
             )
         raw = bytearray(first.blob(t.before))
         state[name] = torch.frombuffer(raw, dtype=getattr(torch, t.dtype)).reshape(t.shape)
-    checkpoints.write(folder / "init.safetensors", state, step=None, generator="", loss="")
+    checkpoints.write(out, state, step=None, generator="", loss="")
     return {"kind": "state", "state": state_digest(state, "")}
 
 
 def _checked(recipe: dict[str, Any], corpus: str, drafts: dict[int, Draft], folder: pathlib.Path) -> str:
     """Walks the recorded steps; each must end in the recorded state. Of the plan table, rows that were taken stay."""
-    from step_oracle import device
-
-    from .walk import Walk, card_of, check_corpus, generator_state, initial
-
     init = str(folder / "init.safetensors") if recipe["init"]["kind"] == "state" else None
     opened = document.Recipe(dump(recipe))
     with card_of(opened):
@@ -328,19 +324,32 @@ def _checked(recipe: dict[str, Any], corpus: str, drafts: dict[int, Draft], fold
                 )
             if step not in drafts:
                 continue
-            for name, digest in drafts[step].state_digests.items():
-                if name in walk.state and (own := digests.of_tensor(walk.state[name])) != digest:
-                    raise NotAProgram(f"after step {step} the walk has '{name}' as {own}, and the recording {digest}")
-            if (after := drafts[step].generator) and after[1] != generator_state():
-                raise NotAProgram(
-                    f"after step {step} the walk's generator is {generator_state()}, and the recorded one {after[1]}"
-                )
-        if recipe["plans"] is not None:
-            used = json.loads(device.extension().used_plans(0))
-            recipe["plans"] = used if used["rows"] or "otherwise" in used else None
+            compare_state(walk, drafts[step], step)
+        recipe["plans"] = used_plans(recipe["plans"])
     text = dump(recipe)
     document.Recipe(text)
     return text
+
+
+def compare_state(walk: Walk, draft: Draft, step: int) -> None:
+    """NotAProgram where the walk, after a recorded step, is not where the recording was."""
+    for name, digest in draft.state_digests.items():
+        if name in walk.state and (own := digests.of_tensor(walk.state[name])) != digest:
+            raise NotAProgram(f"after step {step} the walk has '{name}' as {own}, and the recording {digest}")
+    if (after := draft.generator) and after[1] != generator_state():
+        raise NotAProgram(
+            f"after step {step} the walk's generator is {generator_state()}, and the recorded one {after[1]}"
+        )
+
+
+def used_plans(plans: Any) -> Any:
+    """Of the card's table, the rows that a product took since it was set."""
+    from step_oracle import device
+
+    if plans is None:
+        return None
+    used = json.loads(device.extension().used_plans(0))
+    return used if used["rows"] or "otherwise" in used else None
 
 
 __all__ = ["Malformed", "split_name", "write"]

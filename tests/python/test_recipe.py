@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -38,6 +39,14 @@ def run_of(folder: pathlib.Path, **about: object) -> pathlib.Path:
     )
     assert out.returncode == 0, out.stderr[-3000:]
     return folder.with_suffix(".recipe.json")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No key of the user's is made, and none is used."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="module")
