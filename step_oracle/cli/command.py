@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -24,6 +25,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def one_line(text: object) -> str:
+    if isinstance(text, OSError) and text.strerror and text.filename:
+        text = f"{os.fsdecode(text.filename)}: {text.strerror}"
     return " ".join(str(text).split())
 
 

@@ -337,7 +337,9 @@ def audit(
 def _audit_job(recipe: str, corpus: str | None, checkpoint: str, steps: int | None, threads: int) -> dict[str, Any]:
     """One audit in a worker process, as a dict: {"checkpoint", "verdict" or "refused"}."""
     from step_oracle import StepOracleError, device
+    from step_oracle import plans as plan_notes
 
+    plan_notes.quiet()  # what was assumed stands in the recipe
     device.extension().set_num_threads(threads)
     try:
         return {"checkpoint": checkpoint, "verdict": audit(recipe, corpus, checkpoint, steps=steps).to_json()}
@@ -356,6 +358,7 @@ def audits(
     threads: int = 1,
 ) -> list[dict[str, Any]]:
     """One audit for each checkpoint, ``jobs`` at a time, by an engine that spreads calls over processes or machines."""
+    load(recipe)  # refused once, and not by each audit
     work = [(recipe, corpus, path, steps, threads) for path in paths]
     if engine == "joblib":
         joblib = _engine("joblib")
