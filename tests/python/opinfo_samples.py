@@ -19,6 +19,7 @@ from dispatch_steps import Listing, let_fake_tensors_pass_for_cuda  # loads the 
 import torch
 # isort: on
 
+torch.backends.cudnn.enabled = False  # the virtual card has PyTorch's own kernels of batch norm
 OPERATORS = """
 nn.functional.relu nn.functional.gelu nn.functional.silu sigmoid tanh nn.functional.softplus nn.functional.leaky_relu
 nn.functional.elu nn.functional.celu nn.functional.selu nn.functional.mish nn.functional.hardswish
@@ -26,7 +27,8 @@ nn.functional.hardsigmoid nn.functional.hardtanh nn.functional.relu6 nn.function
 nn.functional.softsign nn.functional.tanhshrink nn.functional.threshold nn.functional.prelu
 pow clamp clamp_min clamp_max where lerp addcmul addcdiv masked_fill tril triu abs neg minimum maximum fmin fmax round
 floor ceil trunc frac sign sgn add sub mul div true_divide rsub remainder fmod floor_divide reciprocal square exp exp2
-expm1 log log2 log10 log1p sqrt rsqrt sin cos erf erfc eq ne lt le gt ge logical_and logical_or logical_not logical_xor
+expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 hypot
+erf erfc eq ne lt le gt ge logical_and logical_or logical_not logical_xor
 bitwise_and bitwise_or bitwise_xor bitwise_not isnan isinf isfinite copysign signbit nan_to_num xlogy positive deg2rad
 sum mean prod amax amin aminmax min max argmax argmin var std var_mean std_mean norm linalg.vector_norm logsumexp any
 all cumsum cumprod sort argsort msort topk count_nonzero nansum nanmean

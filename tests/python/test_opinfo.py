@@ -25,7 +25,6 @@ FAKE_DIFFERS = {
     "nn.functional.rms_norm": "fake tensors decompose it; CUDA has a kernel (csrc/oracle/ops/cuda_native.inc)",
     "nn.functional.pad.circular": "backward of writes to views: fake tensors replay the views, cards take as_strided",
     "nn.functional.mish": "fake tensors decompose its backward; CUDA has a kernel (csrc/oracle/ops/cuda_native.inc)",
-    "nn.functional.batch_norm": "no elements: torch asks for the accumulation type of what is not CUDA, float64",
 }
 # How a refusal names what is refused.
 NAMED = r"'\w[\w:.]+'| of float64 |float64|cumsum|cumprod|multinomial"

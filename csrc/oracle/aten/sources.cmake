@@ -6,6 +6,7 @@ set(ORACLE_ATEN_SOURCES
   attention_flash.cpp
   attention_mem.cpp
   autocast.cpp
+  batch_norm.cpp
   composites.cpp
   copy.cpp
   factory.cpp
