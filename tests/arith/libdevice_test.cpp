@@ -1,10 +1,9 @@
-#include "csrc/kernels/arith/libdevice.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "csrc/kernels/arith/libdevice_angles.h"
 #include "tests/arith/samples.h"
 #include "tests/support/sha256.h"
 #include "tests/support/vectors.h"
@@ -19,11 +18,13 @@ struct Row {
   float (*fn)(float);
   const char* digest;
 };
+struct PairRow {
+  const char* name;
+  float (*fn)(float, float);
+  const char* digest;
+};
 constexpr const char* kPowfDigest = "001f6622f6b991e41958f19c7e4e36f2fce885bc77be67990790dc8ce847a2b2";
-#define SO_ROW(name, digest)                                  \
-  {                                                           \
-#name, [](float x) { return libdevice::name(x); }, digest \
-  }
+#define SO_ROW(name, digest) {#name, [](float x) { return libdevice::name(x); }, digest}
 const Row kRows[] = {
 #include "tests/arith/libdevice_digests.inc"
 };
@@ -36,14 +37,23 @@ TEST(Libdevice, EqualsTheVendorsCode) {
     for (std::size_t i = 0; i < words.size(); ++i) y[i] = row.fn(float_of(words[i]));
     EXPECT_EQ(test::sha256(y.data(), y.size() * 4), row.digest) << row.name;
   }
-  EXPECT_EQ(std::size(kRows), 13u);
+  EXPECT_EQ(std::size(kRows), 22u);
 }
 
-TEST(Libdevice, PowfEqualsTheVendorsCode) {
+TEST(Libdevice, FunctionsOfTwoEqualTheVendorsCode) {
+  const PairRow rows[] = {
+      {"powf", [](float x, float y) { return libdevice::powf(x, y); }, kPowfDigest},
+      {"atan2f", [](float x, float y) { return libdevice::atan2f(x, y); },
+       "3576340bf0419c02bcb59c00a948951de1237cd99e98145f476ff2d619cf1d66"},
+      {"hypotf", [](float x, float y) { return libdevice::hypotf(x, y); },
+       "4ef8f334529a6f9cb6799bd8c429e5cf41f25942bdc5fa29f917190bac8eb71b"},
+  };
   const auto pairs = test::sample_pairs();
   std::vector<float> y(pairs.size());
-  for (std::size_t i = 0; i < pairs.size(); ++i) y[i] = libdevice::powf(float_of(pairs[i].x), float_of(pairs[i].y));
-  EXPECT_EQ(test::sha256(y.data(), y.size() * 4), kPowfDigest);
+  for (const PairRow& row : rows) {
+    for (std::size_t i = 0; i < pairs.size(); ++i) y[i] = row.fn(float_of(pairs[i].x), float_of(pairs[i].y));
+    EXPECT_EQ(test::sha256(y.data(), y.size() * 4), row.digest) << row.name;
+  }
 }
 
 TEST(Libdevice, TheMachineCodeOfTorchUsesTheseFunctions) {

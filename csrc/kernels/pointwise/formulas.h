@@ -1,6 +1,7 @@
 // Expressions of maps.inc that do not fit on a line.
 #pragma once
 #include "csrc/kernels/arith/libdevice.h"
+#include "csrc/kernels/arith/libdevice_angles.h"
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/pointwise/element.h"
 

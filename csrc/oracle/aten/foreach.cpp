@@ -4,15 +4,19 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_foreach_abs_native.h>
+#include <ATen/ops/_foreach_acos_native.h>
 #include <ATen/ops/_foreach_add_native.h>
 #include <ATen/ops/_foreach_addcdiv_native.h>
 #include <ATen/ops/_foreach_addcmul_native.h>
+#include <ATen/ops/_foreach_asin_native.h>
+#include <ATen/ops/_foreach_atan_native.h>
 #include <ATen/ops/_foreach_ceil_native.h>
 #include <ATen/ops/_foreach_clamp_max_native.h>
 #include <ATen/ops/_foreach_clamp_min_native.h>
 #include <ATen/ops/_foreach_clone_native.h>
 #include <ATen/ops/_foreach_copy_native.h>
 #include <ATen/ops/_foreach_cos_native.h>
+#include <ATen/ops/_foreach_cosh_native.h>
 #include <ATen/ops/_foreach_div_native.h>
 #include <ATen/ops/_foreach_erf_native.h>
 #include <ATen/ops/_foreach_erfc_native.h>
@@ -39,8 +43,10 @@
 #include <ATen/ops/_foreach_sigmoid_native.h>
 #include <ATen/ops/_foreach_sign_native.h>
 #include <ATen/ops/_foreach_sin_native.h>
+#include <ATen/ops/_foreach_sinh_native.h>
 #include <ATen/ops/_foreach_sqrt_native.h>
 #include <ATen/ops/_foreach_sub_native.h>
+#include <ATen/ops/_foreach_tan_native.h>
 #include <ATen/ops/_foreach_tanh_native.h>
 #include <ATen/ops/_foreach_trunc_native.h>
 #include <ATen/ops/_foreach_zero_native.h>
@@ -157,8 +163,12 @@ void unary_into(TensorList out, TensorList self, const char* map) {
     bump(self);                                                                  \
   }
 SO_FOREACH_UNARY(abs)
+SO_FOREACH_UNARY(acos)
+SO_FOREACH_UNARY(asin)
+SO_FOREACH_UNARY(atan)
 SO_FOREACH_UNARY(ceil)
 SO_FOREACH_UNARY(cos)
+SO_FOREACH_UNARY(cosh)
 SO_FOREACH_UNARY(erf)
 SO_FOREACH_UNARY(erfc)
 SO_FOREACH_UNARY(exp)
@@ -176,7 +186,9 @@ SO_FOREACH_UNARY(rsqrt)
 SO_FOREACH_UNARY(sigmoid)
 SO_FOREACH_UNARY(sign)
 SO_FOREACH_UNARY(sin)
+SO_FOREACH_UNARY(sinh)
 SO_FOREACH_UNARY(sqrt)
+SO_FOREACH_UNARY(tan)
 SO_FOREACH_UNARY(tanh)
 SO_FOREACH_UNARY(trunc)
 

@@ -2,6 +2,7 @@
 set(ORACLE_ATEN_SOURCES
   activations.cpp
   adapter.cpp
+  angles.cpp
   attention.cpp
   attention_flash.cpp
   attention_mem.cpp
