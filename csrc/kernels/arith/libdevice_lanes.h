@@ -41,7 +41,8 @@ inline constexpr float kExpInside = 87.0f;
   const __m512i k = _mm512_cvttps_epi32(_mm512_mul_ps(f, all(0x1p23f)));
   // Below zero by a rounding at most: the ones' complement, but for zero.
   const __m512i fixed = _mm512_add_epi32(k, _mm512_srai_epi32(k, 31));
-  const __m512i exponent = _mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(near), 23), _mm512_set1_epi32(1 << 23));
+  const __m512i exponent =
+      _mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(near), 23), _mm512_set1_epi32(1 << 23));
   return _mm512_castsi512_ps(mufu::ex2_word(fixed, exponent));
 }
 

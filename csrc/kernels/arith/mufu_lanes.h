@@ -25,8 +25,8 @@ using Lanes = __m512i;
   return _mm512_mask_blend_epi32(_mm512_test_epi32_mask(i, all(64)), look(t, i), look(t + 64, i));
 }
 
-// The rows of mufu::squarer, three bits of low with three bits of the top at a time: 64 results each. Index: bits of low,
-// then bits of the top.
+// The rows of mufu::squarer, three bits of low with three bits of the top at a time: 64 results each. Index: bits of
+// low, then bits of the top.
 struct Products {
   std::int16_t outer[64];  // bits 5 to 7 with bits 14 to 16
   std::int16_t inner[64];  // bits 5 to 7 with bits 11 to 13
@@ -59,8 +59,8 @@ constexpr int kSelect = 0xca;  // vpternlog: a ? b : c
   return _mm512_add_epi32(_mm512_add_epi32(square, outer), _mm512_add_epi32(inner, last));
 }
 
-// 2^(f / 2^23) as a float's word: mufu::ex2_fraction of the 23 lower bits, and the bits above on `exponent`, which is the
-// word of 1 or of another power of two. The result is normal.
+// 2^(f / 2^23) as a float's word: mufu::ex2_fraction of the 23 lower bits, and the bits above on `exponent`, which is
+// the word of 1 or of another power of two. The result is normal.
 [[gnu::always_inline]] inline Lanes ex2_word(Lanes f, Lanes exponent = all(0x3f800000)) {
   const Lanes i = _mm512_srli_epi32(f, 17), x = _mm512_and_si512(f, all(0x1ffff));
   const Lanes high_square = look(reinterpret_cast<const std::int32_t*>(kEx2.high_square), i);
@@ -91,10 +91,10 @@ constexpr int kSelect = 0xca;  // vpternlog: a ? b : c
 
 [[gnu::always_inline]] inline Lanes falling_lanes(const Columns<128>& t, Lanes i, Lanes x) {
   const Lanes half = _mm512_srli_epi32(x, 1), slope = look128(t.slope, i);
-  const Lanes odd = _mm512_and_si512(_mm512_sub_epi32(all(0), _mm512_and_si512(x, all(1))),
-                                     _mm512_sub_epi32(slope, all(32768)));
-  const Lanes rest = _mm512_add_epi32(
-      _mm512_add_epi32(odd, _mm512_mullo_epi32(look128(t.square, i), squarer(x))), look128(t.low, i));
+  const Lanes odd =
+      _mm512_and_si512(_mm512_sub_epi32(all(0), _mm512_and_si512(x, all(1))), _mm512_sub_epi32(slope, all(32768)));
+  const Lanes rest =
+      _mm512_add_epi32(_mm512_add_epi32(odd, _mm512_mullo_epi32(look128(t.square, i), squarer(x))), look128(t.low, i));
   const Lanes sum = _mm512_add_epi32(_mm512_mullo_epi32(slope, half), _mm512_srai_epi32(rest, 1));
   return _mm512_add_epi32(_mm512_sub_epi32(look128(t.high, i), half), _mm512_srai_epi32(sum, 15));
 }
@@ -109,14 +109,16 @@ constexpr int kSelect = 0xca;  // vpternlog: a ? b : c
 struct Halves {
   __m512d low, high;
 };
-[[gnu::always_inline]] inline __m256i half(Lanes v, bool high) { return high ? _mm512_extracti64x4_epi64(v, 1) : _mm512_castsi512_si256(v); }
+[[gnu::always_inline]] inline __m256i half(Lanes v, bool high) {
+  return high ? _mm512_extracti64x4_epi64(v, 1) : _mm512_castsi512_si256(v);
+}
 [[gnu::always_inline]] inline Halves fixed_point_lanes(const Columns<64>& t, Lanes k) {
   const Lanes i = _mm512_srli_epi32(k, 17), x = _mm512_and_si512(k, all(0x1ffff));
   const Lanes c0 = look(t.high, i), low = look(t.low, i), slope = look(t.slope, i);
   const Lanes rest = _mm512_mullo_epi32(look(t.square, i), squarer(x));
   const auto sum = [&](bool h) {
-    const __m512d base = _mm512_fmadd_pd(_mm512_cvtepi32_pd(half(c0, h)), _mm512_set1_pd(65536.0),
-                                         _mm512_cvtepi32_pd(half(low, h)));
+    const __m512d base =
+        _mm512_fmadd_pd(_mm512_cvtepi32_pd(half(c0, h)), _mm512_set1_pd(65536.0), _mm512_cvtepi32_pd(half(low, h)));
     const __m512d line = _mm512_fmadd_pd(_mm512_cvtepi32_pd(half(slope, h)), _mm512_cvtepi32_pd(half(x, h)), base);
     return _mm512_add_pd(line, _mm512_cvtepi32_pd(half(rest, h)));
   };

@@ -71,7 +71,7 @@ struct SiluBackward {  // dy, x
     return libdevice::canonical(mul(mul(dy, s), libdevice::fma(x, rest, 1.0f)));
   }
 };
-struct GeluErfBackward {  // dy, x
+struct GeluErfBackward {                  // dy, x
   static constexpr float kLimit = 13.0f;  // x^2 / 2 is within kExpInside
   [[gnu::always_inline]] static Floats of(Floats dy, Floats x) {
     const Floats pdf = mul(libdevice::exp_inside(mul(mul(x, all(-0.5f)), x)), all(0x1.988454p-2f));
@@ -82,7 +82,8 @@ struct GeluErfBackward {  // dy, x
 
 // Not inlined: it would take the loops' registers.
 template <pointwise::MapFn kMap>
-[[gnu::noinline]] void other(void* out, const float* x, const float* y, std::int64_t n, const pointwise::Scalars& scalars) {
+[[gnu::noinline]] void other(void* out, const float* x, const float* y, std::int64_t n,
+                             const pointwise::Scalars& scalars) {
   const void* in[3] = {x, y, nullptr};
   kMap(out, in, n, scalars);
 }
