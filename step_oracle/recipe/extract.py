@@ -291,6 +291,8 @@ class Extractor:
         return self.schemas[op.op]
 
     def _value(self, v: Any, kind: str, op: Record, where: str) -> Any:
+        if v is None and kind in ("Tensor", "List[Tensor]"):  # an undefined one
+            return {"t": None}
         if v is None or isinstance(v, (bool, int)):
             return v
         if isinstance(v, float):
