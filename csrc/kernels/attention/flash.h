@@ -39,6 +39,17 @@ struct FlashDropout {
   std::uint64_t seed = 0, offset = 0;  // of the generator at the launch
 };
 
+// How a row's logsumexp is composed of its maximum and its sum. The compiled kernels of 8.0 and 9.0 have the first; the
+// others are what another build could do as plausibly, and each changes bytes.
+enum class FlashLogsumexp : std::uint8_t {
+  kFused,         // fma(max, scale, lg2(sum) ln 2)
+  kLogFused,      // fma(lg2(sum), ln 2, max scale)
+  kUnfused,       // max scale + lg2(sum) ln 2
+  kNearestLg2,    // kFused, lg2's exponent and fraction added to the nearest and not cut
+};
+inline constexpr const char* kFlashLogsumexps[] = {"fma(max, scale, log)", "fma(lg2, ln 2, max scale)",
+                                                   "max scale + log", "fma(max, scale, log), lg2 to nearest"};
+
 struct FlashForward {
   FlashShape shape;
   const std::uint16_t *query = nullptr, *key = nullptr, *value = nullptr;
@@ -49,6 +60,7 @@ struct FlashForward {
   std::uint16_t* out = nullptr;
   Strides out_strides{};
   float* logsumexp = nullptr;
+  FlashLogsumexp logsumexp_form = FlashLogsumexp::kFused;
   float* split_logsumexp = nullptr;  // [splits, batch, heads, queries]; may be null
 };
 

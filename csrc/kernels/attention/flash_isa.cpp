@@ -227,7 +227,8 @@ struct Forward {
     const FlashShape& s = p.shape;
     for (Int r = 0; r < rows; ++r) {
       const float* l = w.sum + 4 * r;
-      const flash::RowEnd e = flash::end_of_row(w.max[r], (l[0] + l[2]) + (l[1] + l[3]), c.scale, false);
+      const flash::RowEnd e = flash::end_of_row(w.max[r], (l[0] + l[2]) + (l[1] + l[3]), c.scale, false,
+                                                 p.logsumexp_form);
       p.logsumexp[(batch * s.heads + h) * s.queries + row0 + r] = e.logsumexp;
       const float factor = p.dropout.p > 0.0f ? e.inverse * c.inverse_keep : e.inverse;
       std::uint16_t* const to =
@@ -239,7 +240,8 @@ struct Forward {
     const FlashShape& s = p.shape;
     for (Int r = 0; r < rows; ++r) {
       const float* l = w.sum + 4 * r;
-      const flash::RowEnd e = flash::end_of_row(w.max[r], (l[0] + l[2]) + (l[1] + l[3]), c.scale, true);
+      const flash::RowEnd e = flash::end_of_row(w.max[r], (l[0] + l[2]) + (l[1] + l[3]), c.scale, true,
+                                                 p.logsumexp_form);
       const Int at = ((split * s.batch + batch) * s.heads + h) * s.queries + row0 + r;
       parts.logsumexp[at] = e.logsumexp;
       for (Int d = 0; d < s.head_dim; ++d) parts.out[at * s.head_dim + d] = w.out[r * w.out_pitch + d] * e.inverse;

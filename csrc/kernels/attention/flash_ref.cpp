@@ -140,14 +140,12 @@ void whole_keys(const FlashForward& p) {
             b, h, row, t.queries, flash::head_class(s.head_dim), 0, flash::key_tiles_end(s, row + t.queries, t.keys)};
         const Rows rows = block(p, k, t);
         for (Int r = 0; r < k.rows && row + r < s.queries; ++r) {
-          const flash::RowEnd end = flash::end_of_row(rows.max[r], total(&rows.sum[r * 4]), c.scale, false);
+          const flash::RowEnd end = flash::end_of_row(rows.max[r], total(&rows.sum[r * 4]), c.scale, false, p.logsumexp_form);
           const float inverse = p.dropout.p > 0.0f ? end.inverse * c.inverse_keep : end.inverse;
           for (Int d = 0; d < s.head_dim; ++d)
             p.out[b * p.out_strides.batch + (row + r) * p.out_strides.position + h * p.out_strides.head + d] =
                 type.narrow(rows.out[r * k.width + d] * inverse);
-          const bool unfused = rival(8) && end.logsumexp < flash::plus_infinity();
-          p.logsumexp[(b * s.heads + h) * s.queries + row + r] =
-              unfused ? rows.max[r] * c.scale + flash::fast_log(total(&rows.sum[r * 4])) : end.logsumexp;
+          p.logsumexp[(b * s.heads + h) * s.queries + row + r] = end.logsumexp;
         }
       }
 }
@@ -166,7 +164,7 @@ void split_keys(const FlashForward& p) {
         const Block k{head / s.heads, head % s.heads, row, t.queries, width, split * each, end < last ? end : last};
         const Rows rows = block(p, k, t);
         for (Int r = 0; r < k.rows && row + r < s.queries; ++r) {
-          const flash::RowEnd e = flash::end_of_row(rows.max[r], total(&rows.sum[r * 4]), p.scale, true);
+          const flash::RowEnd e = flash::end_of_row(rows.max[r], total(&rows.sum[r * 4]), p.scale, true, p.logsumexp_form);
           const Int at = (split * heads + head) * s.queries + row + r;
           logsumexp[at] = e.logsumexp;
           for (Int d = 0; d < width; ++d) out[at * width + d] = rows.out[r * width + d] * e.inverse;

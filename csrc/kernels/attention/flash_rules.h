@@ -65,19 +65,33 @@ inline philox::Block random_block(const attention::FlashDropout& d, std::int64_t
 }
 
 // log(x) as __logf: lg2.approx of a normal number, then one product.
-inline float fast_log(float x) {
+inline constexpr float kLn2 = 0x1.62e43p-1f;
+inline float fast_lg2(float x) {
   const bool tiny = x < 0x1p-126f;
   const float r = mufu::lg2_ftz(pick(tiny, x * 0x1p24f, x));
-  return pick(tiny, r - 24.0f, r) * 0x1.62e43p-1f;
+  return pick(tiny, r - 24.0f, r);
+}
+inline float fast_log(float x) { return fast_lg2(x) * kLn2; }
+// The same with an lg2 that adds exponent and fraction to the nearest.
+inline float nearest_lg2(float x) {
+  if ((bits_of(x) & 0x7f800000u) == 0x7f800000u || x < 0x1p-126f) return fast_lg2(x);
+  const std::int32_t e = static_cast<std::int32_t>(bits_of(x) >> 23) - 127;
+  return static_cast<float>(e) + mufu::lg2_ftz(float_of((bits_of(x) & 0x7fffffu) | 0x3f800000u));
+}
+inline float logsumexp_of(float max, float sum, float scale, attention::FlashLogsumexp form) {
+  if (form == attention::FlashLogsumexp::kLogFused) return fma(fast_lg2(sum), kLn2, max * scale);
+  if (form == attention::FlashLogsumexp::kUnfused) return max * scale + fast_log(sum);
+  if (form == attention::FlashLogsumexp::kNearestLg2) return fma(max, scale, nearest_lg2(sum) * kLn2);
+  return fma(max, scale, fast_log(sum));
 }
 
 // The end of a row: factor of the output, logsumexp.
 struct RowEnd {
   float inverse, logsumexp;
 };
-inline RowEnd end_of_row(float max, float sum, float scale, bool split) {
+inline RowEnd end_of_row(float max, float sum, float scale, bool split, attention::FlashLogsumexp form) {
   if (sum == 0.0f || sum != sum) return {1.0f, split ? minus_infinity() : plus_infinity()};
-  return {1.0f / sum, canonical(fma(max, scale, fast_log(sum)))};
+  return {1.0f / sum, canonical(logsumexp_of(max, sum, scale, form))};
 }
 
 // Key tiles of a query tile: [begin, end), visited from the end. [src flash_fwd_kernel.h n_block_max]
