@@ -5,6 +5,7 @@ import torch as _torch
 from . import _ops, plans
 from . import device as _device
 from .cards import Card, card, get_card, set_card
+from .choices import choices
 from .record import record
 from .replay import Divergence, ReplayReport, replay
 from .trace import Trace, diff, load
@@ -17,6 +18,7 @@ __all__ = [
     "StepOracleError",
     "Trace",
     "card",
+    "choices",
     "diff",
     "get_card",
     "load",

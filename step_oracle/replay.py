@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from .choices import Choices
+
 MODES = ("op-local", "end-to-end")
 
 
@@ -60,6 +62,9 @@ class ReplayReport:
     products: dict[str, Any]  # matrix products: products, assumed (took the class default), kinds (of those)
     fitted: list[dict[str, Any]]  # plans found by digest (fit_plans=True): index, product, plan, tried
     plan_table: str  # a plan table with them, "" where there are none
+    choices: list[dict[str, Any]]  # that ops took: index, op, name, call (of calls), value, given (or found), tried
+    ties: list[dict[str, Any]]  # of the found ones, at most 100: index, op, name, part, variants that are all equal
+    tied: int  # all ties
     outputs: int  # digests compared
     seconds: float
     final: dict[str, torch.Tensor] = field(repr=False)  # parameters, optimizer tensors, loss: by name, on `oracle`
@@ -77,6 +82,8 @@ def replay(
     card: str | None = None,
     plans: str | os.PathLike[str] | None = None,
     fit_plans: bool = False,
+    choices: str | os.PathLike[str] | Choices | None = None,
+    ties: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ReplayReport:
     """Run a trace's ops on the virtual card and compare every output with its recorded digest.
@@ -85,12 +92,15 @@ def replay(
     "end-to-end" its own. ``card``: another card than the trace's. ``progress(done, total)`` is called now and then.
     ``plans``: the path of a plan table, or "pinned": every product is a single pass, because the program forced it;
     without it, the card's table. ``fit_plans``: where a matrix product has other bytes, the known plans are tried until
-    one gives the recorded digest; it then holds for all products of the kind.
+    one gives the recorded digest; it then holds for all products of the kind. ``choices``: what kernels left open, from
+    a file that `step-oracle replay --save-choices` wrote or as an object (step_oracle/choices.py); without them, the
+    variants of an open choice are tried until one has the recorded bytes, and all of them with ``ties``.
     Raises ValueError for a trace that is not complete or not a trace, NotImplementedError for one that was recorded on
     the CPU or does not keep the bytes a replay starts from.
     """
     from . import _record, device
     from .cards import plan_text
+    from .choices import load, rows
 
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}; give one of {', '.join(map(repr, MODES))}")
@@ -99,7 +109,8 @@ def replay(
     path = os.fspath(getattr(trace, "path", trace))
     device.ensure_loaded(first_card=card or "h100-sxm")
     text = None if plans is None else plan_text(plans, card or device.extension().card_of_trace(path))
-    row = device.extension().replay(path, mode, card or "", text or "", fit_plans, progress)
+    given = [] if choices is None else rows(load(choices))
+    row = device.extension().replay(path, mode, card or "", text or "", fit_plans, given, ties, progress)
     row["divergence"] = None if row["divergence"] is None else Divergence(**row["divergence"])
     row["mismatches"] = [Divergence(**d) for d in row["mismatches"]]
     return ReplayReport(**row)

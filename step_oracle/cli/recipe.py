@@ -73,6 +73,11 @@ def register(subparsers: Any) -> None:
     made["write"].add_argument(
         "--plans", metavar="FILE", help="the card's plan table, or \"pinned\"; without one, the one that comes along"
     )
+    made["write"].add_argument(
+        "--choices",
+        metavar="FILE",
+        help="what kernels left open in every step; without it, what replays of the recorded steps find",
+    )
     for name in ("verify", "estimate"):
         made[name].add_argument(
             "--keep-every", metavar="N", type=int, help="a checkpoint every N steps; at each promise without it"
@@ -123,13 +128,13 @@ def run_write(args: argparse.Namespace) -> int:
             raise Refused(f"{args.recipe} is a run: give the file that its batches were cut from with --corpus")
         if args.init is not None:
             raise Refused("--init is of a lone trace; what a run began from is written into its folder")
-        text = writer.write(args.recipe, args.corpus, card=args.card, plans=args.plans)
+        text = writer.write(args.recipe, args.corpus, card=args.card, plans=args.plans, choices=args.choices)
     else:
         if args.corpus is not None:
             raise Refused(f"{args.recipe} is no folder of a run, and a recipe of one trace has no corpus: leave it out")
         init = args.init or f"{args.out}.init.safetensors"
         checkpoints.check_target(init)
-        text = from_trace.write(args.recipe, init, card=args.card, plans=args.plans)
+        text = from_trace.write(args.recipe, init, card=args.card, plans=args.plans, choices=args.choices)
     _put(args.out, text)
     value = {"ok": True, "out": args.out, "bytes": len(text) + 1, "recipe": _opened(text).digest, "init": init}
     if args.json:

@@ -24,6 +24,11 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--fit-plans", action="store_true",
                         help="search for the plan of a matrix product whose bytes are not the recorded ones")
     parser.add_argument("--save-plans", metavar="FILE", help="write what --fit-plans found as a plan table")
+    parser.add_argument("--choices", metavar="FILE",
+                        help="what kernels left open, taken and not searched for (docs/recipe-format.md)")
+    parser.add_argument("--save-choices", metavar="FILE", help="write the choices that ops took")
+    parser.add_argument("--ties", action="store_true",
+                        help="try every variant of an open choice, and list those that the bytes do not tell apart")
     parser.add_argument("--all", action="store_true", help="print every mismatch, not only the first")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -38,18 +43,43 @@ def run(args: argparse.Namespace) -> int:
 
     with progress_bar("replay", quiet=args.quiet or args.json) as advance:
         report = step_oracle.replay(args.trace, mode=args.mode, card=args.card, plans=args.plans,
-                                    fit_plans=args.fit_plans, progress=advance)
+                                    fit_plans=args.fit_plans, choices=args.choices, ties=args.ties, progress=advance)
     if args.save_plans and report.plan_table:
         pathlib.Path(args.save_plans).write_text(report.plan_table)
     elif args.save_plans:
         why = ("what differs is no product, or no known plan gives it" if report.divergence else
                "every product has the recorded bytes")
         print(f"step-oracle: no plan was fitted ({why}): {args.save_plans} is not written", file=sys.stderr)
+    if args.save_choices:
+        save_choices(report, args.save_choices)
     if args.json:
         print_json(report.to_json())
     else:
         describe(report, everything=args.all)
     return SAME if report.ok else DIFFERENT
+
+
+def save_choices(report: ReplayReport, path: str) -> None:
+    from step_oracle.choices import dump, taken
+
+    if report.choices:
+        pathlib.Path(path).write_text(dump(taken(report.choices)))
+    else:
+        print(f"step-oracle: no op took an open choice: {path} is not written", file=sys.stderr)
+
+
+def describe_choices(report: ReplayReport) -> None:
+    def short(text: str) -> str:
+        return f"'{text}'" if len(text) <= 60 else f"'{text[:57]}...'"
+
+    for c in report.choices:
+        how = "given" if c["given"] else f"found by the recorded bytes, {c['tried']} tried"
+        print(f"choice: op {c['index']} {c['op']}, call {c['call']}: {c['name']} {short(c['value'])} ({how})")
+    for t in report.ties:
+        print(f"tie: op {t['index']} {t['op']}, {t['name']} of {t['part']}: {', '.join(map(short, t['variants']))} "
+              "give the same bytes")
+    if report.tied > len(report.ties):
+        print(f"ties: {report.tied} in all")
 
 
 def describe(report: ReplayReport, everything: bool = False) -> None:
@@ -64,6 +94,7 @@ def describe(report: ReplayReport, everything: bool = False) -> None:
         print(f"plans: {notice}")
     for f in report.fitted:
         print(f"plan of {f['product']}: {f['plan']} (op {f['index']}, candidate {f['tried']})")
+    describe_choices(report)
     if report.divergence:
         print(f"first divergence: {report.divergence}")
     for d in report.mismatches[1:] if everything else []:

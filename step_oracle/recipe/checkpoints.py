@@ -77,14 +77,15 @@ def check_target(path: str | os.PathLike[str]) -> None:
 
 @dataclass
 class Reads:
-    """What a walk read of its recipe: fields, and, each as its canonical text, exceptions and plan rows."""
+    """What a walk read of its recipe: fields, and, each as its canonical text, exceptions, plan rows and choices."""
 
     fields: set[str] = field(default_factory=set)
     exceptions: set[str] = field(default_factory=set)
     plans: set[str] = field(default_factory=set)
+    choices: set[str] = field(default_factory=set)
 
     def __or__(self, other: Reads) -> Reads:
-        return Reads(self.fields | other.fields, self.exceptions | other.exceptions, self.plans | other.plans)
+        return Reads(*(vars(self)[k] | vars(other)[k] for k in vars(self)))
 
     def to_json(self) -> dict[str, list[str]]:
         return {k: sorted(v) for k, v in vars(self).items()}
@@ -133,7 +134,7 @@ class Folder:
             )
             return
         self.losses, self.states, self.saved = losses, states, set(value["saved"])
-        self.reads = Reads(*(set(value["read"][k]) for k in ("fields", "exceptions", "plans")))
+        self.reads = Reads(**{k: set(v) for k, v in value["read"].items()})
 
     def file(self, step: int) -> pathlib.Path:
         return self.path / f"after-{step:08d}.safetensors"

@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 
+from step_oracle.choices import Choices
+from step_oracle.choices import check as check_choices
+
 from . import digests, sampler, terms
 from .canonical import MOST_BYTES, Block, Malformed, dump, is_digest, parse
 
@@ -55,10 +58,8 @@ class Recipe:
             raise r.fail("libdevice", f"this build computes the functions of libdevice of {LIBDEVICE}")
         self._check_card()
         self._check_switches()
-        choices = r.raw("choices")
-        if choices != {}:
-            raise r.fail("choices", "no kernel of this version has an open choice: give {}")
         self.steps = r.integer("steps", 1, MOST_STEPS)
+        self._check_choices()
         self._check_inputs()
         self._check_programs()
         self._check_promises()
@@ -100,6 +101,17 @@ class Recipe:
             allowed = ("float32", "float64", "float16", "bfloat16") if key == "default_dtype" else ("True", "False")
             if switches.raw(key) not in allowed:
                 raise switches.fail(key, f"give one of {', '.join(allowed)}")
+
+    def _check_choices(self) -> None:
+        try:
+            own = check_choices(self.root.raw("choices"), "step", "call", "value")
+        except ValueError as error:
+            raise Malformed(str(error)) from None
+        for op, names in own.items():
+            for name, entries in names.items():
+                if any(e["step"] is not None and e["step"] >= self.steps for e in entries):
+                    raise Malformed(f"choices: {op}, {name}: the recipe has the steps 0 to {self.steps - 1}")
+        self.choices: Choices = own
 
     def _check_inputs(self) -> None:
         r = self.root

@@ -8,17 +8,26 @@ from typing import Any
 
 import torch
 
+from step_oracle.choices import Choices
 from step_oracle.trace import Trace
 
 from . import digests, document
 from .canonical import dump
 from .extract import Draft, Extractor, NotAProgram, program
+from .settle import refuse_untaken, settled
 from .writer import card_block, card_name, compare_state, initial_state, plan_table, switches, used_plans
 
 NO_GENERATOR = {"seed": 0, "offset": 0}  # of a step that draws nothing: a part of the promise, and of no other byte
 
 
-def write(path: str | os.PathLike[str], init: str, *, card: str | None = None, plans: str | None = None) -> str:
+def write(
+    path: str | os.PathLike[str],
+    init: str,
+    *,
+    card: str | None = None,
+    plans: str | None = None,
+    choices: str | os.PathLike[str] | Choices | None = None,
+) -> str:
     """The text of the recipe; the state that the step began from is written to the file ``init``."""
     from .writer import generator_fields
 
@@ -47,7 +56,7 @@ def write(path: str | os.PathLike[str], init: str, *, card: str | None = None, p
         "losses": ["00000000"],
         "promises": [{"step": 0, "state": "0" * 64, "loss": "00000000"}],
     }
-    return _promised(recipe, init, draft)
+    return settled(recipe, choices, {0: trace}, lambda r: _promised(r, init, draft), plans)
 
 
 def _promised(recipe: dict[str, Any], init: str, draft: Draft) -> str:
@@ -63,6 +72,7 @@ def _promised(recipe: dict[str, Any], init: str, draft: Draft) -> str:
             raise NotAProgram(f"the walk's loss is {value.item()!r} with the digest {found}, and the recorded one has "
                               f"{draft.loss_digest}: `step-oracle replay` names the first op that differs")  # fmt: skip
         compare_state(walk, draft, 0)
+        refuse_untaken(walk)
         state = walk.digest()
         recipe["plans"] = used_plans(recipe["plans"])
     recipe["losses"] = [loss]

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from step_oracle.choices import texts
+
 from . import checkpoints
 from .canonical import Malformed, dump
 from .document import Recipe, load
@@ -222,7 +224,8 @@ def _reads(recipe: Recipe, walk: Walk) -> checkpoints.Reads:
     if recipe.root.raw("plans") is not None:
         used = _used_plans()
         plans = {dump(row) for row in used["rows"]} | ({dump(used["otherwise"])} if "otherwise" in used else set())
-    return checkpoints.Reads(recipe.root.reads(), {dump(list(e)) for e in walk.functions.used}, plans)
+    exceptions = {dump(list(e)) for e in walk.functions.used}
+    return checkpoints.Reads(recipe.root.reads(), exceptions, plans, walk.choices_taken)
 
 
 def _used_plans() -> dict[str, Any]:
@@ -243,8 +246,10 @@ def _all_read(recipe: Recipe, walk: Walk, before: checkpoints.Reads) -> None:
             f"the whole run was walked, and nothing read {', '.join(unread[:5])}: a field that decides nothing "
             "is no part of a recipe"
         )
-    if unused := [e for e in walk.functions.unused() if dump(list(e)) not in read.exceptions]:
-        raise Malformed(f"optimizer.exceptions: no step took {unused[0]}")
+    if untaken := [e for e in walk.functions.unused() if dump(list(e)) not in read.exceptions]:
+        raise Malformed(f"optimizer.exceptions: no step took {untaken[0]}")
+    if unused := [c for c in texts(recipe.choices) if c not in read.choices]:
+        raise Malformed(f"choices: no call of the run took {unused[0]}")
     plans = recipe.root.raw("plans")
     if plans is not None:
         extra = [r for r in plans["rows"] if dump(r) not in read.plans]

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from step_oracle.choices import at_step
+
 from . import digests, terms
 from .canonical import Malformed, dump
 from .document import Recipe, classes
@@ -98,6 +100,7 @@ class Walk:
         self.switches = {key: switches.text(key) for key in switches}
         optimizer = root.block("optimizer")
         self.groups = optimizer.blocks("groups")
+        self.choices_taken: set[str] = set()
         self.functions = terms.Functions([tuple(e) for e in optimizer.get("exceptions")])
         self._use_literals(root)
 
@@ -118,7 +121,10 @@ class Walk:
         program = self.recipe.program_at(self.step)
         batch = self.sampler.next() if self.sampler else {}
         values = terms.evaluate(program.terms, self.groups, self.step, self.functions)
-        self.state, loss = program.run(self.state, batch, values, self.switches)
+        given = at_step(self.recipe.choices, self.step)
+        rows = [row for row, _ in given]
+        self.state, loss, taken = program.run(self.state, batch, values, self.switches, rows)
+        self.choices_taken |= {text for (_, text), times in zip(given, taken, strict=True) if times}
         self.step += 1
         return loss_bits(loss)
 
@@ -169,7 +175,7 @@ def initial(recipe: Recipe, init: str | None) -> State:
         if block.get("generator") is not None:
             set_generator(_generator(block.block("generator")))
         switches = {key: recipe.root.block("switches").text(key) for key in recipe.root.block("switches")}
-        state, _ = recipe.programs[block.digest("blob")].run({}, {}, {}, switches)
+        state, _, _ = recipe.programs[block.digest("blob")].run({}, {}, {}, switches, [])
     set_generator(_generator(recipe.root.block("generator")))
     return state
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from step_oracle import initialisation
+from step_oracle.choices import Choices
 from step_oracle.trace import Trace
 
 from . import digests, document, terms
@@ -19,11 +20,23 @@ from .canonical import Block, Malformed, dump
 from .extract import Draft, Extractor, NotAProgram, named_state, program, split_name
 from .runs import FORMAT as RUN_FORMAT
 from .sampler import Corpus, Sampler
+from .settle import refuse_untaken, settled
 from .walk import Walk, card_of, check_corpus, generator_state, initial, state_digest
 
 
-def write(folder: str | os.PathLike[str], corpus: str, *, card: str | None = None, plans: str | None = None) -> str:
-    """The text of the recipe of a run folder (step_oracle.recipe.Run, or `recipe write --help`)."""
+def write(
+    folder: str | os.PathLike[str],
+    corpus: str,
+    *,
+    card: str | None = None,
+    plans: str | None = None,
+    choices: str | os.PathLike[str] | Choices | None = None,
+) -> str:
+    """The text of the recipe of a run folder (step_oracle.recipe.Run, or `recipe write --help`).
+
+    ``choices``: what kernels left open in every step (a file of `step-oracle replay --save-choices`, or the object);
+    without them, what replays of the recorded steps find, the last one's for all later steps.
+    """
     where = pathlib.Path(folder)
     about = _about(where)
     text = Corpus(corpus)
@@ -69,7 +82,7 @@ def write(folder: str | os.PathLike[str], corpus: str, *, card: str | None = Non
             for n in sorted(about["states"], key=int)
         ],
     }
-    return _checked(recipe, corpus, drafts, where)
+    return settled(recipe, choices, traces, lambda r: _checked(r, corpus, drafts, where), plans)
 
 
 def _about(folder: pathlib.Path) -> dict[str, Any]:
@@ -325,6 +338,7 @@ def _checked(recipe: dict[str, Any], corpus: str, drafts: dict[int, Draft], fold
             if step not in drafts:
                 continue
             compare_state(walk, drafts[step], step)
+        refuse_untaken(walk)
         recipe["plans"] = used_plans(recipe["plans"])
     text = dump(recipe)
     document.Recipe(text)

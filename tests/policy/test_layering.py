@@ -20,7 +20,7 @@ ALLOWED = {
     "oracle/aten": {"kernels", "oracle/device", "oracle/plan", "oracle/ops"},
     "oracle/ops": set(),
     "oracle/program": {"kernels", "record/trace", "oracle/device", "oracle/plan", "oracle/aten", "oracle/ops"},
-    "oracle/walk": {"kernels", "record/trace", "oracle/device", "oracle/program"},
+    "oracle/walk": {"kernels", "record/trace", "oracle/device", "oracle/aten", "oracle/program"},
     "oracle/collective": {"kernels", "oracle/device", "oracle/plan"},
     "oracle/bind": {"kernels", "record/trace", "oracle/device", "oracle/plan", "oracle/aten", "oracle/program",
                     "oracle/walk", "oracle/collective", "oracle/ops"},

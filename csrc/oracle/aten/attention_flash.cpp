@@ -8,9 +8,14 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
 
 #include "csrc/kernels/attention/flash.h"
 #include "csrc/oracle/aten/adapter.h"
+#include "csrc/oracle/aten/choices.h"
 #include "csrc/oracle/aten/races.h"
 
 namespace step_oracle::aten {
@@ -59,6 +64,33 @@ void refuse_windows(std::optional<std::int64_t> left, std::optional<std::int64_t
 // The philox state of a launch with dropout is [seed, offset]; without dropout nobody writes it.
 Tensor random_state(const Tensor& q) { return at::empty({2}, q.options().dtype(at::kUInt64)); }
 
+constexpr std::string_view kLogsumexp = "logsumexp";
+
+// The composition that was chosen; without a choice the compiled kernels' one.
+attention::FlashLogsumexp logsumexp_form() {
+  static constexpr auto& kForms = attention::kFlashLogsumexps;
+  const Asked asked = ask(kForward, kLogsumexp);
+  if (asked.value) {
+    const auto* const found = std::find(std::begin(kForms), std::end(kForms), *asked.value);
+    TORCH_CHECK_VALUE(found != std::end(kForms), "logsumexp: '", *asked.value, "' is none of ",
+                      fmt::format("'{}'", fmt::join(kForms, "', '")));
+    return static_cast<attention::FlashLogsumexp>(found - std::begin(kForms));
+  }
+  leave_open([&] {
+    OpenChoice open;
+    open.choice = {std::string(kForward), std::string(kLogsumexp), asked.call, ""};
+    open.result = 1;
+    open.whole.assign(std::begin(kForms), std::end(kForms));
+    open.variants = {static_cast<int>(open.whole.size())};
+    open.value = [](const std::vector<int>& variants) { return std::string(kForms[variants[0]]); };
+    open.variant = [](std::size_t, int variant) { return std::string(kForms[variant]); };
+    open.part = [](std::size_t) { return std::string("all rows"); };
+    open.elements = [](const Tensor& logsumexp, std::size_t) { return logsumexp; };
+    return open;
+  });
+  return attention::FlashLogsumexp::kFused;
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(
     const Tensor& query, const Tensor& key, const Tensor& value, const OptTensor& cum_seq_q, const OptTensor& cum_seq_k,
     std::int64_t, std::int64_t, double dropout_p, bool is_causal, bool return_debug_mask, std::optional<double> scale,
@@ -101,6 +133,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(
   } else {
     p.key_splits = attention::flash_key_splits(s, card_of(q).sms);
   }
+  p.logsumexp_form = logsumexp_form();
   attention::flash_forward(p);
   if (swapped) {
     out = out.transpose(1, 2).reshape({batch, 1, heads, dim});

@@ -12,11 +12,14 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 #include <tuple>
 #include <vector>
 
+#include "csrc/kernels/attention/dq_order.h"
 #include "csrc/kernels/attention/mem_efficient.h"
 #include "csrc/oracle/aten/adapter.h"
+#include "csrc/oracle/aten/choices.h"
 #include "csrc/oracle/aten/races.h"
 
 namespace step_oracle::aten {
@@ -180,6 +183,60 @@ at::Tensor empty_bias_grad(const at::Tensor& bias) {
   return at::empty(sizes, bias.options()).slice(-1, 0, last);
 }
 
+constexpr std::string_view kDqOrder = "dq_order", kBackward = "_efficient_attention_backward";
+
+// The orders of arrival, tile by tile: (batch, head, query tile).
+OpenChoice open_order(const attention::MemBackward& p, std::string_view op, Int call) {
+  const auto orders = std::make_shared<const attention::DqOrders>(attention::dq_orders(p));
+  const std::size_t query_tiles = orders->rows.size();
+  const Int heads = p.shape.heads, queries = p.shape.queries;
+  const Int tile = attention::mem_backward_tiles(p.shape, p.dropout.p > 0.0f).queries;
+  const auto row = [orders, query_tiles](std::size_t part, int variant) -> const attention::DqOrder& {
+    return orders->rows[part % query_tiles][static_cast<std::size_t>(variant)];
+  };
+  attention::MemBackward geometry;  // the call without its tensors
+  geometry.shape = p.shape, geometry.mask = p.mask, geometry.dropout = p.dropout, geometry.key_splits = p.key_splits;
+  OpenChoice open;
+  open.choice = {std::string(op), std::string(kDqOrder), call, ""};
+  open.race = attention::mem_is_race(p);
+  open.whole = orders->whole;
+  for (Int head = 0; head < p.shape.batch * heads; ++head)
+    for (const auto& rows : orders->rows) open.variants.push_back(static_cast<int>(rows.size()));
+  open.value = [geometry, row](const std::vector<int>& variants) {
+    std::vector<const attention::DqOrder*> rows;
+    for (std::size_t part = 0; part < variants.size(); ++part) rows.push_back(&row(part, variants[part]));
+    return attention::dq_order_text(geometry, attention::dq_order_from(geometry, rows));
+  };
+  open.variant = [row](std::size_t part, int variant) { return attention::dq_row_text(row(part, variant)); };
+  open.part = [heads, query_tiles](std::size_t part) {
+    const std::size_t head = part / query_tiles;
+    return fmt::format("batch {} head {} query tile {}", head / static_cast<std::size_t>(heads),
+                       head % static_cast<std::size_t>(heads), part % query_tiles);
+  };
+  const Int head_dim = op == kBackward ? 1 : 0;  // of a batch's dQ: behind the positions, or before them
+  open.elements = [=](const at::Tensor& dq, std::size_t part) {
+    const auto head = static_cast<Int>(part / query_tiles), first = static_cast<Int>(part % query_tiles) * tile;
+    return dq.select(0, head / heads).select(head_dim, head % heads).narrow(0, first, std::min(tile, queries - first));
+  };
+  return open;
+}
+
+// The order that was chosen; empty, the one of blocks in step: assumed for two key tiles, a stand-in for a race.
+attention::DqOrder order_of_arrival(const attention::MemBackward& p, std::string_view op) {
+  const Asked asked = ask(op, kDqOrder);
+  if (asked.value) return attention::dq_order_of(p, *asked.value);
+  if (attention::mem_is_race(p))
+    on_race(op,
+            fmt::format("adds the parts of {} thread blocks to a query's gradient in the order of their arrival, which "
+                        "is not defined for three and more key tiles",
+                        p.key_splits),
+            "Call torch.use_deterministic_algorithms(True), on the card as here: one block then takes all keys; or say "
+            "which order it was (step_oracle.choices)",
+            std::vector<std::size_t>{0});
+  leave_open([&] { return open_order(p, op, asked.call); });
+  return {};
+}
+
 Forward run_backward(const at::Tensor& grad_out_, const at::Tensor& query, const at::Tensor& key,
                      const at::Tensor& value, const OptTensor& bias, const at::Tensor& out, const at::Tensor& logsumexp,
                      double dropout_p, const at::Tensor& seed, const at::Tensor& offset, Mask mask,
@@ -230,14 +287,7 @@ Forward run_backward(const at::Tensor& grad_out_, const at::Tensor& query, const
   p.grad_query_strides = strides_of(grad_query), p.grad_key_strides = strides_of(grad_key);
   p.grad_value_strides = strides_of(grad_value);
   p.key_splits = splits_of(s, dropout_p != 0.0, num_splits);
-  if (attention::mem_is_race(p))
-    on_race(
-        op,
-        fmt::format("adds the parts of {} thread blocks to a query's gradient in the order of their arrival, which is "
-                    "not defined for three and more key tiles",
-                    p.key_splits),
-        "Call torch.use_deterministic_algorithms(True), on the card as here: one block then takes all keys",
-        std::vector<std::size_t>{0});
+  if (p.key_splits > 1 && s.batch * s.heads * s.queries * s.keys > 0) p.dq_order = order_of_arrival(p, op);
   attention::mem_backward(p);
   return {grad_query, grad_key, grad_value, grad_bias};
 }
@@ -248,10 +298,9 @@ Forward backward(const at::Tensor& grad_out, const at::Tensor& query, const at::
                  Int custom_mask_type, bool bias_requires_grad, std::optional<double> scale,
                  std::optional<Int> num_splits, std::optional<Int> window_size, bool shared_storage) {
   if (!grad_out.defined()) return {};
-  constexpr std::string_view op = "_efficient_attention_backward";
-  refuse_variants(op, cu_seqlens_q, std::nullopt, window_size);
+  refuse_variants(kBackward, cu_seqlens_q, std::nullopt, window_size);
   return run_backward(grad_out, query, key, value, bias, out, logsumexp, dropout_p, seed, offset,
-                      mask_of(custom_mask_type), bias_requires_grad, scale, num_splits, shared_storage, op);
+                      mask_of(custom_mask_type), bias_requires_grad, scale, num_splits, shared_storage, kBackward);
 }
 
 Forward sdpa_backward(const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key,

@@ -8,6 +8,7 @@ set(ORACLE_ATEN_SOURCES
   attention_mem.cpp
   autocast.cpp
   batch_norm.cpp
+  choices.cpp
   composites.cpp
   copy.cpp
   factory.cpp

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include "csrc/oracle/aten/composites.h"
+#include "csrc/oracle/bind/choices.h"
 #include "csrc/oracle/bind/device.h"
 #include "csrc/oracle/bind/errors.h"
 #include "csrc/oracle/bind/host.h"
@@ -16,6 +17,7 @@ PYBIND11_MODULE(_oracle, m) {
   py::register_local_exception_translator(&step_oracle::translate);
   step_oracle::aten::refuse_silent_decompositions();
   bind_device(m);
+  bind_choices(m);
   step_oracle::bind_program(m);
   step_oracle::bind_host(m);
   step_oracle::bind_plan(m);

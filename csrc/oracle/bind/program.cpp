@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/oracle/bind/choices.h"
 #include "csrc/oracle/bind/plan.h"
 #include "csrc/oracle/bind/program.h"
 #include "csrc/oracle/program/replay.h"
@@ -53,13 +54,46 @@ py::list as_list(const std::vector<program::FittedPlan>& found) {
   return out;
 }
 
+py::list as_list(const std::vector<program::ChoiceNote>& notes) {
+  py::list out;
+  for (const auto& n : notes) {
+    py::dict row;
+    row["index"] = n.index;
+    row["op"] = n.choice.op;
+    row["name"] = n.choice.name;
+    row["call"] = n.choice.call;
+    row["calls"] = n.calls;
+    row["value"] = n.choice.value;
+    row["given"] = n.given;
+    row["tried"] = n.tried;
+    out.append(row);
+  }
+  return out;
+}
+
+py::list as_list(const std::vector<program::ChoiceTie>& ties) {
+  py::list out;
+  for (const auto& t : ties) {
+    py::dict row;
+    row["index"] = t.index;
+    row["op"] = t.op;
+    row["name"] = t.name;
+    row["part"] = t.part;
+    row["variants"] = t.variants;
+    out.append(row);
+  }
+  return out;
+}
+
 py::dict replay(const std::string& path, const std::string& mode, const std::string& card, const std::string& plans,
-                bool fit_plans, const py::object& progress) {
+                bool fit_plans, const ChoiceRows& choices, bool ties, const py::object& progress) {
   program::Options options;
   options.mode = mode == "end-to-end" ? program::Mode::kEndToEnd : program::Mode::kOpLocal;
   options.card = card;
   options.plans = plans;
   options.fit_plans = fit_plans;
+  options.choices = choices_of(choices);
+  options.ties = ties;
   options.progress = [&](std::size_t done, std::size_t total) {
     py::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();  // Ctrl-C
@@ -91,6 +125,9 @@ py::dict replay(const std::string& path, const std::string& mode, const std::str
   out["products"] = step_oracle::as_dict(report.products);
   out["fitted"] = as_list(report.fitted);
   out["plan_table"] = report.plan_table;
+  out["choices"] = as_list(report.choices);
+  out["ties"] = as_list(report.ties);
+  out["tied"] = report.tied;
   out["outputs"] = report.outputs;
   out["seconds"] = report.seconds;
   out["final"] = state;
@@ -103,7 +140,7 @@ void bind_program(py::module_& m) {
   m.def("card_of_trace", [](const std::string& path) { return program::card_of_trace(*Trace::open(path)); },
         py::arg("path"));
   m.def("replay", &replay, py::arg("path"), py::arg("mode"), py::arg("card"), py::arg("plans"),
-        py::arg("fit_plans"), py::arg("progress"));
+        py::arg("fit_plans"), py::arg("choices"), py::arg("ties"), py::arg("progress"));
 }
 
 }  // namespace step_oracle

@@ -6,6 +6,7 @@
 
 #include "csrc/kernels/card/card.h"
 #include "csrc/kernels/gemm/tensor_core.h"
+#include "csrc/oracle/bind/choices.h"
 #include "csrc/oracle/plan/active.h"
 #include "csrc/oracle/program/store.h"
 #include "csrc/oracle/program/switches.h"
@@ -42,8 +43,9 @@ py::dict handed_on(const walk::Program& p) {
 }
 
 py::tuple run(walk::Program& program, walk::Tensors state, walk::Tensors batch, std::map<std::string, double> terms,
-              const std::map<std::string, std::string>& switches) {
-  walk::Step step{std::move(state), std::move(batch), std::move(terms), {switches.begin(), switches.end()}, [] {
+              const std::map<std::string, std::string>& switches, const ChoiceRows& choices) {
+  walk::Step step{std::move(state), std::move(batch), std::move(terms), {switches.begin(), switches.end()},
+                  choices_of(choices), [] {
                     py::gil_scoped_acquire gil;
                     if (PyErr_CheckSignals() != 0) throw py::error_already_set();  // Ctrl-C
                   }};
@@ -52,7 +54,7 @@ py::tuple run(walk::Program& program, walk::Tensors state, walk::Tensors batch, 
     py::gil_scoped_release nogil;
     out = walk::run(program, step);
   }
-  return py::make_tuple(out.state, out.loss ? py::cast(*out.loss) : py::object(py::none()));
+  return py::make_tuple(out.state, out.loss ? py::cast(*out.loss) : py::object(py::none()), out.taken);
 }
 
 }  // namespace
@@ -73,7 +75,8 @@ void bind_walk(py::module_& m) {
       .def_readonly("draws", &walk::Program::draws)
       .def_readonly("live_bytes", &walk::Program::live_bytes)
       .def_property_readonly("ops", [](const walk::Program& p) { return p.ops.size(); })
-      .def("run", &run, py::arg("state"), py::arg("batch"), py::arg("terms"), py::arg("switches"));
+      .def("run", &run, py::arg("state"), py::arg("batch"), py::arg("terms"), py::arg("switches"),
+           py::arg("choices"));
   py::class_<walk::Offsets>(m, "Offsets", py::module_local())
       .def(py::init<std::uint64_t>(), py::arg("seed"))
       .def("skip", &walk::Offsets::skip, py::arg("outputs"))

@@ -31,18 +31,23 @@ bool starts_with_any(const std::string& text, std::initializer_list<const char*>
 
 }  // namespace
 
-void compare_elements(const std::vector<std::uint8_t>& recorded, const at::Tensor& actual, Divergence& out) {
-  std::vector<std::uint8_t> own;
-  own.reserve(recorded.size());
+std::vector<std::uint8_t> logical_bytes(const at::Tensor& t) {
+  std::vector<std::uint8_t> out;
+  out.reserve(static_cast<std::size_t>(t.numel()) * t.itemsize());
   StridedBytes bytes;
-  bytes.sizes = {actual.sizes().data(), actual.sizes().size()};
-  bytes.strides = {actual.strides().data(), actual.strides().size()};
-  bytes.itemsize = actual.itemsize();
-  bytes.data = static_cast<const char*>(actual.storage().data()) + actual.storage_offset() * static_cast<std::int64_t>(actual.itemsize());
+  bytes.sizes = {t.sizes().data(), t.sizes().size()};
+  bytes.strides = {t.strides().data(), t.strides().size()};
+  bytes.itemsize = t.itemsize();
+  bytes.data = static_cast<const char*>(t.storage().data()) + t.storage_offset() * static_cast<std::int64_t>(t.itemsize());
   for_each_piece(bytes, [&](const void* p, std::size_t n) {
     const auto* b = static_cast<const std::uint8_t*>(p);
-    own.insert(own.end(), b, b + n);
+    out.insert(out.end(), b, b + n);
   });
+  return out;
+}
+
+void compare_elements(const std::vector<std::uint8_t>& recorded, const at::Tensor& actual, Divergence& out) {
+  const std::vector<std::uint8_t> own = logical_bytes(actual);
   if (own.size() != recorded.size()) return;
   const std::size_t size = actual.itemsize();
   const auto n = static_cast<std::size_t>(actual.numel());

@@ -4,6 +4,9 @@
 
 namespace step_oracle::program {
 
+// The bytes that a digest covers: the elements in row-major order.
+std::vector<std::uint8_t> logical_bytes(const at::Tensor& t);
+
 // Fills coordinates, patterns, ulps and counts from the recorded bytes (row-major) and the replayed tensor.
 void compare_elements(const std::vector<std::uint8_t>& recorded, const at::Tensor& actual, Divergence& out);
 

@@ -112,7 +112,8 @@ class RaceScope {
 
 class Runner {
  public:
-  Runner(const Trace& trace, const Options& options) : trace_(trace), options_(options), store_(trace), search_(trace) {
+  Runner(const Trace& trace, const Options& options) : trace_(trace), options_(options), store_(trace), search_(trace),
+        choices_(trace, options.ties) {
     for (const auto& n : trace.names_end)
       if (n.tensor && n.tensor->storage) kept_.insert(n.tensor->storage);
   }
@@ -126,6 +127,8 @@ class Runner {
     const CardScope cards(trace_, options_.card.empty() ? "" : report_.card);
     const PlanScope plans(options_.plans, report_.card);
     const plan::TallyScope products;
+    aten::ChoiceScope given(options_.choices);
+    given_ = &given;
     const SwitchScope switches(trace_.environment.switches);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -139,6 +142,11 @@ class Runner {
     if (report_.outputs == 0 && report_.counts.unmodelled == 0 && report_.counts.mismatch == 0)
       throw Error(ErrorKind::kBadInput, fmt::format("{}: no op of it has a result to compare", trace_.path));
     finish();
+    refuse_unused(given);
+    for (ChoiceNote& n : choices_.notes) n.calls = given.calls(n.choice.op, n.choice.name);
+    report_.choices = std::move(choices_.notes);
+    report_.ties = std::move(choices_.ties);
+    report_.tied = choices_.tied;
     report_.reads = store_.reads;
     report_.products = products.tally();
     report_.fitted = search_.found();
@@ -153,13 +161,24 @@ class Runner {
   }
 
  private:
+  static void refuse_unused(const aten::ChoiceScope& given) {
+    const auto times = given.times();
+    for (std::size_t i = 0; i < times.size(); ++i)
+      if (const aten::Choice& c = given.choices()[i]; times[i] == 0)
+        throw Error(ErrorKind::kBadInput,
+                    fmt::format("choices: no call takes {} of {}{}: a choice that decides nothing could say anything",
+                                c.name, c.op, c.call < 0 ? std::string() : fmt::format(", call {}", c.call)));
+  }
+
   enum class Outcome { kMatch, kMismatch, kUnmodelled, kCarried };
 
   void step(const rec::OpT& op) {
     mismatch_ = computed_ = false;
     plans_tried_ = 0;
+    choice_taken_.clear();
     uncompared_.clear();
     races_.clear();
+    opened_.clear();
     raced_.clear();
     raced_bytes_ = 0;
     std::string reason;
@@ -277,6 +296,7 @@ class Runner {
         stack.push_back(to_ivalue(*op.args[i], schema.arguments()[i].type(), resolver));
       {
         const RaceScope races(races_);
+        const aten::OpenScope opened(opened_);
         call(*handle, op, stack);
       }
       check_results(op, stack, handle->hasTag(at::Tag::inplace_view));
@@ -325,13 +345,37 @@ class Runner {
   }
 
   void call(const c10::OperatorHandle& handle, const rec::OpT& op, torch::jit::Stack& stack) {
-    if (!options_.fit_plans) return handle.callBoxed(stack);
-    const torch::jit::Stack args = stack;
-    plan::take_asked();
-    handle.callBoxed(stack);
-    plans_tried_ = search_.refine(handle, args, stack, op, index_, [&] {
+    const std::function<void()> tick = [&] {
       if (options_.progress) options_.progress(index_, trace_.ops.size());
-    });
+    };
+    std::vector<std::pair<at::Generator, std::vector<std::uint8_t>>> before;
+    for (const auto& g : op.generators)
+      if (on_card(g->device)) {
+        at::Generator generator = device::default_generator(mapped_device(g->device).index());
+        std::lock_guard<std::mutex> lock(generator.mutex());
+        before.emplace_back(generator, state_of(generator));
+      }
+    const std::function<void()> rewind = [&] {
+      for (auto& [generator, state] : before) {
+        std::lock_guard<std::mutex> lock(generator.mutex());
+        generator.set_state(bytes_tensor(state));
+      }
+    };
+    const torch::jit::Stack args = stack;
+    if (options_.fit_plans) plan::take_asked();
+    given_->take_taken();  // of an op that raised
+    handle.callBoxed(stack);
+    if (options_.fit_plans) plans_tried_ = search_.refine(handle, args, stack, op, index_, tick);
+    for (aten::Choice& c : given_->take_taken()) {
+      choice_taken_ = fmt::format("the given {}, '{:.80}'", c.name, c.value);
+      choices_.notes.push_back({index_, std::move(c), true});
+    }
+    for (const aten::OpenChoice& open : std::exchange(opened_, {})) {
+      const bool settled = choices_.settle(handle, args, stack, op, index_, open, rewind, tick);
+      if (settled && open.race) races_.clear();
+      if (!settled && choices_.tried > 1 && !open.race)
+        choice_taken_ = fmt::format("none of {} variants of {} gives these bytes", choices_.tried, open.choice.name);
+    }
   }
 
   at::Tensor tensor_at(const rec::OpT& op, std::size_t i) {
@@ -462,6 +506,7 @@ class Runner {
     d.actual = own.hex();
     if (trace_.has_blob(t.after)) compare_elements(trace_.blob(t.after), actual, d);
     d.cause = likely_cause(d.op, d);
+    if (!choice_taken_.empty()) d.cause += (d.cause.empty() ? "" : ": ") + choice_taken_;
     if (plans_tried_) d.cause += fmt::format(": none of {} plans gives these bytes", plans_tried_);
     note(std::move(d));
     store_.set_doubtful(Store::key(t), true);
@@ -580,13 +625,17 @@ class Runner {
   const Options& options_;
   Store store_;
   PlanSearch search_;
+  ChoiceSearch choices_;
+  aten::ChoiceScope* given_ = nullptr;
   Report report_;
   std::size_t index_ = 0;
   bool mismatch_ = false, computed_ = false;     // of the op at index_
   int plans_tried_ = 0;                          // of the op at index_: without a match
+  std::string choice_taken_;                     // of the op at index_
   std::string uncompared_;                       // of the op at index_: why a result of it was not compared
   std::vector<at::Tensor> tensors_;             // of the op at index_
   std::vector<aten::Race> races_;               // of the op at index_
+  std::vector<aten::OpenChoice> opened_;        // of the op at index_
   std::set<std::size_t> raced_;                 // of the op at index_: tensors that a race names as its result
   std::size_t raced_bytes_ = 0;                 // of the op at index_: tensors taken from the recording for a race
   std::map<Store::Key, std::uint64_t> unknown_;  // storages whose bytes are not known -> the op that did not make them

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/oracle/program/choices.h"
 #include "csrc/oracle/program/plans.h"
 #include "csrc/oracle/program/store.h"
 #include "csrc/record/trace/reader.h"
@@ -50,6 +51,8 @@ struct Options {
   std::string card;                                             // empty: the trace's
   std::string plans;       // the text of a plan table; empty: the card's
   bool fit_plans = false;  // search for the plan of a product whose bytes are not the recorded ones
+  std::vector<aten::Choice> choices;  // taken, and not searched for; one that no call takes is kBadInput
+  bool ties = false;  // of open choices: try all variants, not only until one has the recorded bytes
   std::function<void(std::size_t done, std::size_t total)> progress;  // called now and then; may throw to stop
 };
 
@@ -64,6 +67,9 @@ struct Report {
   plan::Tally products;                  // matrix products, and which of them took the class default
   std::vector<FittedPlan> fitted;        // plans that were found by digest
   std::string plan_table;                // with them; empty where there are none
+  std::vector<ChoiceNote> choices;       // that ops took: given, or found by their bytes
+  std::vector<ChoiceTie> ties;           // of the found ones, the first of them
+  std::uint64_t tied = 0;                // all of them
   std::uint64_t outputs = 0;             // digests compared
   std::map<std::string, at::Tensor> final_state;  // by name, on the virtual card
   double seconds = 0;

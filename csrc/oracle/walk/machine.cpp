@@ -177,13 +177,18 @@ Outcome run(Program& program, const Step& step) {
     switches.back()->key = key, switches.back()->value = value;
   }
   const program::SwitchScope scope(switches);
+  const aten::ChoiceScope choices(step.choices);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Runner runner(program, step);
   try {
-    return runner.run();
+    Outcome out = runner.run();
+    out.taken = choices.times();
+    return out;
   } catch (const Error& e) {
     throw Error(e.kind(), fmt::format("{}: {}", runner.where(), e.what()));
+  } catch (const c10::ValueError& e) {
+    throw Error(ErrorKind::kBadInput, fmt::format("{}: {}", runner.where(), first_line(e.what_without_backtrace())));
   } catch (const c10::Error& e) {
     throw Error(ErrorKind::kUnsupported, fmt::format("{}: {}", runner.where(), first_line(e.what_without_backtrace())));
   } catch (const std::bad_alloc&) {
