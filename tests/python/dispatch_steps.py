@@ -123,8 +123,11 @@ OPTIMIZERS: dict[str, dict[str, bool]] = {
 }
 
 
-def two_steps(device: str, optimizer: str, precision: str, shape: str = "") -> dict[str, list[str]]:
-    phases: dict[str, list[str]] = {}
+def two_steps(
+    device: str, optimizer: str, precision: str, shape: str = "", phases: dict[str, list[str]] | None = None
+) -> dict[str, list[str]]:
+    """``phases``: filled as the steps go, so that it holds what was dispatched before a refusal."""
+    phases = {} if phases is None else phases
 
     @contextlib.contextmanager
     def phase(name: str) -> Iterator[None]:
