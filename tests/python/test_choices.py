@@ -21,7 +21,7 @@ from step_oracle import choices as choose
 from step_oracle import demo, recipe
 from step_oracle.choices import dump, load
 from step_oracle.cli import main
-from step_oracle.recipe import canonical, document, verification
+from step_oracle.recipe import canonical, document, from_trace, verification
 
 OP = "_scaled_dot_product_efficient_attention_backward"
 BATCH, HEADS, KEYS = 2, 2, 256  # four key tiles of 64, four blocks
@@ -338,3 +338,14 @@ def test_a_choice_that_another_hides_is_refused(written: str, run: pathlib.Path)
 def test_a_recipe_is_written_with_given_choices(written: str, run: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="the walk|after step"):
         recipe.write(run, str(run.parent / "corpus.txt"), choices=order("0 1 2"))
+
+
+def test_a_recipe_of_a_lone_trace(run: pathlib.Path) -> None:
+    init = str(run.parent / "lone.safetensors")
+    text = from_trace.write(run / "step-1.trace", init)
+    assert json.loads(text)["choices"] == {
+        OP: {"dq_order": [{"step": None, "call": None, "value": "0 1 2"}]}
+    }  # fmt: skip
+    assert verification.verify(document.Recipe(text), None, init=init).ok
+    with pytest.raises(ValueError, match="the recorded one has|and the recording"):
+        from_trace.write(run / "step-1.trace", init, choices=order("in step"))
