@@ -24,6 +24,7 @@ set(ORACLE_ATEN_SOURCES
   norm.cpp
   optimizer.cpp
   pointwise.cpp
+  pool.cpp
   races.cpp
   random.cpp
   reduce.cpp
