@@ -93,6 +93,7 @@ inline void take_fields(const typename Format::Storage* line, Int n, std::uint16
   range.include(ExponentRange{below_low + 1, high});
 }
 
+// A chain walks `steps` steps of `parts` panels each, every panel of `depth`.
 struct Tile {
   const float* a;  // kRows rows
   const std::uint32_t* a_exponent;
@@ -101,6 +102,9 @@ struct Tile {
   const float* b;  // pitch kCols
   const std::uint8_t* b_exponent;
   Int depth;
+  Int steps = 1;                       // each `depth` behind the one before, in a, live and b
+  int parts = 1;                       // panels of a step
+  Int a_part[3] = {}, b_part[3] = {};  // where each begins, in elements; a_part holds for a_exponent and live as well
   float* acc;
   Int acc_pitch;    // floats from one row of acc to the next
   bool first;       // the accumulators start at +0
@@ -117,7 +121,10 @@ inline void wide_tile(const Tile& t) {
     float* const out = t.acc + r * t.acc_pitch;
     if (t.first)
       for (int j = 0; j < kCols; ++j) out[j] = 0.0f;
-    for (Int q = 0; q < t.depth; q += kTerms) {
+    for (Int group = 0; group < t.steps * t.parts * t.depth; group += kTerms) {
+      const Int panel = group / t.depth, part = panel % t.parts, q = panel / t.parts * t.depth + group % t.depth;
+      const float* const a = t.a + r * t.a_pitch + t.a_part[part] + q;
+      const float* const columns = t.b + t.b_part[part] + q * kCols;
       std::int32_t largest[kCols];
       double sum[kCols], scale[kCols], inverse[kCols];
       for (int j = 0; j < kCols; ++j) {
@@ -126,11 +133,11 @@ inline void wide_tile(const Tile& t) {
         largest[j] = e > adder.zero_exponent ? e : adder.zero_exponent;
       }
       for (int s = 0; s < kTerms; ++s) {
-        const float x = t.a[r * t.a_pitch + q + s];
+        const float x = a[s];
         if (x == 0.0f) continue;
         const int x_field = static_cast<int>(bits_of(x) >> 23 & 0xff),
                   x_exponent = (x_field > kLowest ? x_field : kLowest) - 254;
-        const float* b = t.b + (q + s) * kCols;
+        const float* b = columns + s * kCols;
         for (int j = 0; j < kCols; ++j) {
           const int field = static_cast<int>(bits_of(b[j]) >> 23 & 0xff);
           const int e = b[j] == 0.0f ? adder.zero_exponent : x_exponent + (field > kLowest ? field : kLowest);
@@ -143,8 +150,8 @@ inline void wide_tile(const Tile& t) {
         sum[j] = static_cast<double>(static_cast<std::int32_t>(static_cast<double>(out[j]) * scale[j]));
       }
       for (int s = 0; s < kTerms; ++s) {
-        const double x = t.a[r * t.a_pitch + q + s];
-        const float* b = t.b + (q + s) * kCols;
+        const double x = a[s];
+        const float* b = columns + s * kCols;
         for (int j = 0; j < kCols; ++j)
           sum[j] += static_cast<double>(static_cast<std::int32_t>(x * static_cast<double>(b[j]) * scale[j]));
       }
@@ -171,12 +178,16 @@ inline constexpr std::uint32_t kLowestField = kFractionBits + 4;
 
 template <int v>
 SO_ALWAYS_INLINE IntVec exponent_of_byte(IntVec bytes) {
-  return and_int(shift_right<1>(shift_left<24 - 8 * v>(bytes)), broadcast_int(0x7f800000u));
+  if constexpr (v == 3)
+    return and_int(shift_right<1>(bytes), broadcast_int(0x7f800000u));
+  else
+    return and_int(shift_left<23 - 8 * v>(bytes), broadcast_int(0x7f800000u));
 }
 
-// Returns false, leaving the accumulators alone, where a guard says that the panel needs the wide form.
+// Returns false, leaving the accumulators alone, where a guard says that the panel needs the wide form. Not inlined:
+// beside other code gcc runs out of registers.
 template <int kTerms, int kFractionBits, bool kChecked>
-inline bool fast_tile(const Tile& t) {
+[[gnu::noinline]] bool fast_tile(const Tile& t) {
   Vec acc[kRows][kTensorVecs];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
@@ -188,60 +199,68 @@ inline bool fast_tile(const Tile& t) {
   const IntVec zero_shift = broadcast_int(t.only_zeros ? 1u << 23 : 0u);
   IntVec lowest = broadcast_int(0xffffffffu);
   Vec largest_sum = zeros();
-  const float* a = t.a;
-  const std::uint32_t* a_exponent = t.a_exponent;
-  const float* b = t.b;
-  const std::uint8_t* b_exponent = t.b_exponent;
-  for (Int q = 0; q < t.depth;
-       q += kTerms, a += kTerms, a_exponent += kTerms, b += kTerms * kCols, b_exponent += kTerms * kCols) {
-    if (!t.live[q]) continue;
-    IntVec bytes[kRows];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r)
-      bytes[r] = sub_bytes_saturated(broadcast_int(a_exponent[r * t.a_pitch]), load_int(b_exponent));
-#pragma GCC unroll 16
-    for (int s = 1; s < kTerms; ++s) {
-      const IntVec e = load_int(b_exponent + s * kCols);
+  int part = -1;
+  Int step = 0;
+  for (Int panel = 0; panel < t.steps * t.parts; ++panel) {
+    part = part + 1 == t.parts ? 0 : part + 1;
+    if (panel != 0 && part == 0) step += t.depth;
+    const Int a_at = t.a_part[part] + step, b_at = t.b_part[part] + step * kCols;
+    const float* a = t.a + a_at;
+    const std::uint32_t* a_exponent = t.a_exponent + a_at;
+    const std::uint8_t* live = t.live + a_at;
+    const float* b = t.b + b_at;
+    const std::uint8_t* b_exponent = t.b_exponent + b_at;
+    for (Int q = 0; q < t.depth;
+         q += kTerms, a += kTerms, a_exponent += kTerms, b += kTerms * kCols, b_exponent += kTerms * kCols) {
+      if (!live[q]) continue;
+      IntVec bytes[kRows];
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r)
-        bytes[r] = max_bytes(bytes[r], sub_bytes_saturated(broadcast_int(a_exponent[r * t.a_pitch + s]), e));
-    }
-    IntVec sum[kRows][kTensorVecs];
-    IntVec scale[kRows][kTensorVecs];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const IntVec fields[kTensorVecs] = {exponent_of_byte<0>(bytes[r]), exponent_of_byte<1>(bytes[r]),
-                                          exponent_of_byte<2>(bytes[r]), exponent_of_byte<3>(bytes[r])};
-#pragma GCC unroll 4
-      for (int v = 0; v < kTensorVecs; ++v) {
-        const IntVec e = max_int(fields[v], and_int(bits_of(acc[r][v]), exponent_mask));
-        if (kChecked) lowest = min_unsigned(lowest, sub_int(e, zero_shift));
-        scale[r][v] = sub_int(scale_base, e);
-        sum[r][v] = truncated(mul(acc[r][v], float_of(scale[r][v])));
-      }
-    }
-    // Not unrolled: gcc would put the additions off to the end and spill every converted product.
-#pragma GCC unroll 1
-    for (int s = 0; s < kTerms; ++s) {
-      Vec x[kRows];
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) x[r] = broadcast(a[r * t.a_pitch + s]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kTensorVecs; ++v) {
-        const Vec y = load(b + s * kCols + v * kLanes);
+        bytes[r] = sub_bytes_saturated(broadcast_int(a_exponent[r * t.a_pitch]), load_int(b_exponent));
+#pragma GCC unroll 16
+      for (int s = 1; s < kTerms; ++s) {
+        const IntVec e = load_int(b_exponent + s * kCols);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r)
-          sum[r][v] = add_int(sum[r][v], truncated(mul(mul(x[r], y), float_of(scale[r][v]))));
+          bytes[r] = max_bytes(bytes[r], sub_bytes_saturated(broadcast_int(a_exponent[r * t.a_pitch + s]), e));
       }
+      IntVec sum[kRows][kTensorVecs];
+      IntVec scale[kRows][kTensorVecs];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const IntVec fields[kTensorVecs] = {exponent_of_byte<0>(bytes[r]), exponent_of_byte<1>(bytes[r]),
+                                            exponent_of_byte<2>(bytes[r]), exponent_of_byte<3>(bytes[r])};
+#pragma GCC unroll 4
+        for (int v = 0; v < kTensorVecs; ++v) {
+          const IntVec e = max_int(fields[v], and_int(bits_of(acc[r][v]), exponent_mask));
+          if (kChecked) lowest = min_unsigned(lowest, sub_int(e, zero_shift));
+          scale[r][v] = sub_int(scale_base, e);
+          sum[r][v] = truncated(mul(acc[r][v], float_of(scale[r][v])));
+        }
+      }
+      // Not unrolled: gcc would put the additions off to the end and spill every converted product.
+#pragma GCC unroll 1
+      for (int s = 0; s < kTerms; ++s) {
+        Vec x[kRows];
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) x[r] = broadcast(a[r * t.a_pitch + s]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kTensorVecs; ++v) {
+          const Vec y = load(b + s * kCols + v * kLanes);
+#pragma GCC unroll 4
+          for (int r = 0; r < kRows; ++r)
+            sum[r][v] = add_int(sum[r][v], truncated(mul(mul(x[r], y), float_of(scale[r][v]))));
+        }
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+        for (int v = 0; v < kTensorVecs; ++v) {
+          const Vec f = float_toward_zero(sum[r][v]);
+          if (kTerms > 8) largest_sum = larger_magnitude(largest_sum, f);
+          acc[r][v] = mul(f, float_of(sub_int(inverse_base, scale[r][v])));
+        }
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < kTensorVecs; ++v) {
-        const Vec f = float_toward_zero(sum[r][v]);
-        if (kTerms > 8) largest_sum = larger_magnitude(largest_sum, f);
-        acc[r][v] = mul(f, float_of(sub_int(inverse_base, scale[r][v])));
-      }
   }
   if (kChecked && any_unsigned_at_most(lowest, (kLowestField<kFractionBits> - (t.only_zeros ? 1 : 0)) << 23))
     return false;

@@ -29,6 +29,12 @@ struct MemBody {
   // Heads [begin, end), counted over batch and heads.
   void (*backward)(const attention::MemBackward& p, const MemBackwardPlan& plan, std::int64_t begin, std::int64_t end,
                    void* workspace);
+  // The same in two passes, where heads are fewer than threads: dK and dV of key tiles [begin, end), counted over
+  // batch, heads and tiles, and dQ of query tiles. Weights and dS are made in both.
+  void (*backward_keys)(const attention::MemBackward& p, const MemBackwardPlan& plan, std::int64_t begin,
+                        std::int64_t end, void* workspace);
+  void (*backward_queries)(const attention::MemBackward& p, const MemBackwardPlan& plan, std::int64_t begin,
+                           std::int64_t end, void* workspace);
 };
 SO_DECLARE_BODY(MemBody, mem_body)
 

@@ -34,7 +34,7 @@ void zero(float* x, Int n) { std::memset(x, 0, static_cast<std::size_t>(n) * siz
 struct Matrix {
   float* at;
   Int cols;
-  ExponentRange range;
+  Ranges range;
 };
 Matrix take_matrix(Arena& arena, Int rows, Int cols) { return {arena.take<float>(rows * cols), cols, {}}; }
 void widen_rows(DType type, Kind kind, const void* from, const Strides& s, Int b, Int h, Int begin, Int end,
@@ -141,7 +141,7 @@ struct Forward {
     multiply(w.queries, w.keys[k0 / t.keys], w.scores, w.score_pitch);
     for (Int r = 0; r < rows; ++r) weigh(r, k0, n, end);
     const Cols& value = w.values[k0 / t.keys];
-    pack_rows(w.weights, w.scores, w.score_pitch, 1, rows, n, Factor::kFirst, value.range.high, w.line);
+    pack_rows(w.weights, w.scores, w.score_pitch, 1, rows, n, Factor::kFirst, value.range.high(), w.line);
     if (t.in_registers) {
       if (k0 > 0)
         for (Int r = 0; r < rows; ++r) {
@@ -188,7 +188,7 @@ struct Forward {
     rows = smaller(t.queries, s.queries - q0);
     const Int end = p.mask != Mask::kNone ? smaller(s.keys, q0 + diagonal(s, p.mask) + t.queries) : s.keys;
     widen_rows(s.type, kind, p.query, p.query_strides, b, h, q0, q0 + rows, w.query);
-    pack_rows(w.queries, w.query.at, s.head_dim, 1, rows, s.head_dim, Factor::kFirst, w.key.range.high, w.line);
+    pack_rows(w.queries, w.query.at, s.head_dim, 1, rows, s.head_dim, Factor::kFirst, w.key.range.high(), w.line);
     for (Int r = 0; r < rows; ++r) w.rows[r] = {-kInfinity, 0.0f, 1.0f};
     zero(w.out, up(t.queries, kRowPad) * w.out_pitch);
     for (Int k0 = 0; k0 < end; k0 += t.keys) key_tile(k0, end);
@@ -277,7 +277,7 @@ struct Backward {
   Int rows_of(Int i) const { return smaller(t.queries, p.shape.queries - i * t.queries); }
   Int keys_of(Int j) const { return smaller(t.keys, p.shape.keys - j * t.keys); }
 
-  void take_head() {
+  void take_head(bool first) {
     const MemShape& s = p.shape;
     const Int d = s.head_dim, e = s.value_dim;
     widen_rows(s.type, kind, p.query, p.query_strides, b, h, 0, s.queries, w.query);
@@ -294,20 +294,23 @@ struct Backward {
     for (Int i = 0; i < tile_count(s.queries, t.queries); ++i) {
       const Int n = rows_of(i);
       const float *const query = w.query.at + i * t.queries * d, *const grad = w.grad_out.at + i * t.queries * e;
-      pack_rows(w.queries[i], query, d, 1, n, d, Factor::kSecond, w.key.range.high, w.line);
-      pack_rows(w.grad_outs[i], grad, e, 1, n, e, Factor::kFirst, w.value.range.high, w.line);
+      pack_rows(w.queries[i], query, d, 1, n, d, Factor::kSecond, w.key.range.high(), w.line);
+      pack_rows(w.grad_outs[i], grad, e, 1, n, e, Factor::kFirst, w.value.range.high(), w.line);
       pack_cols(w.query_cols[i], query, d, 1, n, d, Factor::kSecond, w.query.range);
       pack_cols(w.grad_out_cols[i], grad, e, 1, n, e, Factor::kSecond, w.grad_out.range);
     }
-    take_delta();
+    take_delta(first);
   }
 
   // 16-bit types: t.keys / 32 lanes a row, each eight adjacent elements of every 8 lanes (one, where 8 does not
-  // divide).
-  void take_delta() {
+  // divide). Of the ranges that share a head, the first stores it.
+  void take_delta(bool first) {
     const MemShape& s = p.shape;
-    float* const to = p.delta + (b * s.heads + h) * s.queries;
-    if (s.type != DType::kF32) {
+    float* const given = p.delta + (b * s.heads + h) * s.queries;
+    float* const to = w.delta;
+    if (s.type == DType::kF32) {
+      std::memcpy(to, given, static_cast<std::size_t>(s.queries) * sizeof(float));
+    } else {
       const Int lanes = t.keys / 32, wide = s.value_dim % 8 == 0 ? 8 : 1;
       float row[kRowFloats];
       for (Int q = 0; q < s.queries; ++q) {
@@ -323,8 +326,8 @@ struct Backward {
         }
         to[q] = canonical(lanes == 4 ? (lane[0] + lane[1]) + (lane[2] + lane[3]) : lane[0] + lane[1]);
       }
+      if (first) std::memcpy(given, to, static_cast<std::size_t>(s.queries) * sizeof(float));
     }
-    std::memcpy(w.delta, to, static_cast<std::size_t>(s.queries) * sizeof(float));
   }
   static constexpr Int kRowFloats = 64;  // a multiple of 8 * lanes
 
@@ -374,13 +377,13 @@ struct Backward {
 
   void add_to_query(Int i, Int j) {
     const Int n = keys_of(j);
-    pack_rows(w.grad_rows, w.grads, w.pitch, 1, rows_of(i), n, Factor::kFirst, w.key.range.high, w.line);
+    pack_rows(w.grad_rows, w.grads, w.pitch, 1, rows_of(i), n, Factor::kFirst, w.key.range.high(), w.line);
     multiply(w.grad_rows, w.keys[j], w.grad_query + i * up(t.queries, kRowPad) * w.key_pitch, w.key_pitch);
   }
 
   // float32: a fresh product, stored or added in memory; 16-bit types: one chain.
   void add_to(float* sum, float* fresh, const float* values, const Cols& cols, Int pitch, Int i, Int j, bool first) {
-    pack_rows(w.turned, values, 1, w.pitch, keys_of(j), rows_of(i), Factor::kFirst, cols.range.high, w.line);
+    pack_rows(w.turned, values, 1, w.pitch, keys_of(j), rows_of(i), Factor::kFirst, cols.range.high(), w.line);
     const Int n = up(keys_of(j), kRowPad) * pitch;
     if (p.shape.type != DType::kF32 || first) return multiply(w.turned, cols, sum, pitch);
     zero(fresh, n);
@@ -390,10 +393,10 @@ struct Backward {
 
   void key_tile(Int j, bool with_query) {
     const MemShape& s = p.shape;
-    const Int tall = up(t.keys, kRowPad), query_tiles = tile_count(s.queries, t.queries);
+    const Int tall = up(t.keys, kRowPad);
     zero(w.grad_key, tall * w.key_pitch), zero(w.grad_value, tall * w.value_pitch);
     for (Int step = 0; step < plan.query_tiles[j]; ++step) {
-      const Int i = (plan.first_query[j] + step) % query_tiles;
+      const Int i = (plan.first_query[j] + step) % query_tiles();
       pair(i, j, true);
       add_to(w.grad_value, w.new_value, w.scores, w.grad_out_cols[i], w.value_pitch, i, j, step == 0);
       add_to(w.grad_key, w.new_key, w.grads, w.query_cols[i], w.key_pitch, i, j, step == 0);
@@ -408,37 +411,64 @@ struct Backward {
       narrow(p.shape.type, from + r * pitch, cols, to, b * st.batch + (position + r) * st.position + h * st.head);
   }
 
-  void head() {
-    const MemShape& s = p.shape;
-    const Int key_tiles = tile_count(s.keys, t.keys), query_tiles = tile_count(s.queries, t.queries),
-              tall = up(t.queries, kRowPad);
-    take_head();
-    zero(w.grad_query, query_tiles * tall * w.key_pitch);
-    for (Int turn = 0; turn < key_tiles; ++turn)
-      key_tile(plan.walk == MemWalk::kDescending ? key_tiles - 1 - turn : turn, plan.walk != MemWalk::kTwoPasses);
-    for (Int i = 0; i < query_tiles; ++i) {
-      const std::int32_t* order = plan.order + ((b * s.heads + h) * query_tiles + i) * key_tiles;
-      for (Int turn = 0; plan.walk == MemWalk::kTwoPasses && turn < key_tiles && order[turn] >= 0; ++turn) {
-        pair(i, order[turn], false);
-        add_to_query(i, order[turn]);
-      }
-      store_rows(w.grad_query + i * tall * w.key_pitch, w.key_pitch, rows_of(i), s.head_dim, p.grad_query,
-                 p.grad_query_strides, i * t.queries);
+  Int key_tiles() const { return tile_count(p.shape.keys, t.keys); }
+  Int query_tiles() const { return tile_count(p.shape.queries, t.queries); }
+  float* grad_query_of(Int i) { return w.grad_query + i * up(t.queries, kRowPad) * w.key_pitch; }
+  void store_query(Int i) {
+    store_rows(grad_query_of(i), w.key_pitch, rows_of(i), p.shape.head_dim, p.grad_query, p.grad_query_strides,
+               i * t.queries);
+  }
+
+  // dQ of a query tile by itself: its weights and dS are made once more.
+  void query_tile(Int i) {
+    zero(grad_query_of(i), up(t.queries, kRowPad) * w.key_pitch);
+    const std::int32_t* order = plan.order + ((b * p.shape.heads + h) * query_tiles() + i) * key_tiles();
+    for (Int turn = 0; turn < key_tiles() && order[turn] >= 0; ++turn) {
+      pair(i, order[turn], false);
+      add_to_query(i, order[turn]);
     }
+    store_query(i);
+  }
+
+  void head() {
+    const bool two_passes = plan.walk == MemWalk::kTwoPasses;
+    if (!two_passes) zero(w.grad_query, query_tiles() * up(t.queries, kRowPad) * w.key_pitch);
+    for (Int turn = 0; turn < key_tiles(); ++turn)
+      key_tile(plan.walk == MemWalk::kDescending ? key_tiles() - 1 - turn : turn, !two_passes);
+    for (Int i = 0; i < query_tiles(); ++i) two_passes ? query_tile(i) : store_query(i);
   }
 };
 
-void backward(const MemBackward& p, const MemBackwardPlan& plan, Int begin, Int end, void* workspace) {
+// task(back, index within its head) for each of [begin, end), `each` of them a head.
+template <class Task>
+void for_heads(const MemBackward& p, const MemBackwardPlan& plan, Int each, Int begin, Int end, void* workspace,
+               Task task) {
   Arena arena{static_cast<std::byte*>(workspace)};
   Backward back{p, plan, plan.tiles, backward_space(p, plan.tiles, arena), kind_of(p.shape)};
-  for (Int task = begin; task < end; ++task) {
-    back.b = task / p.shape.heads, back.h = task % p.shape.heads;
-    back.head();
+  for (Int at = begin; at < end; ++at) {
+    const Int head = at / each;
+    if (at == begin || at % each == 0) {
+      back.b = head / p.shape.heads, back.h = head % p.shape.heads;
+      back.take_head(at % each == 0);
+    }
+    task(back, at % each);
   }
+}
+void backward(const MemBackward& p, const MemBackwardPlan& plan, Int begin, Int end, void* workspace) {
+  for_heads(p, plan, 1, begin, end, workspace, [](Backward& back, Int) { back.head(); });
+}
+void backward_keys(const MemBackward& p, const MemBackwardPlan& plan, Int begin, Int end, void* workspace) {
+  for_heads(p, plan, tile_count(p.shape.keys, plan.tiles.keys), begin, end, workspace,
+            [](Backward& back, Int j) { back.key_tile(j, false); });
+}
+void backward_queries(const MemBackward& p, const MemBackwardPlan& plan, Int begin, Int end, void* workspace) {
+  for_heads(p, plan, tile_count(p.shape.queries, plan.tiles.queries), begin, end, workspace,
+            [](Backward& back, Int i) { back.query_tile(i); });
 }
 
 }  // namespace
 
 extern const MemBody mem_body;
-const MemBody mem_body = {&forward_workspace, &forward, &backward_workspace, &backward};
+const MemBody mem_body = {&forward_workspace, &forward,       &backward_workspace,
+                          &backward,          &backward_keys, &backward_queries};
 SO_ISA_END

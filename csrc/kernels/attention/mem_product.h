@@ -2,11 +2,12 @@
 // come widened). Operands are packed once and used for many tiles.
 //
 //   SIMT    one FMA chain an output, vectors across outputs;
-//   tensor  arith/dot_tile.h. 3xTF32 is a product of three times the depth: each step of 8 becomes small(A) big(B),
-//           big(A) small(B), big(A) big(B), in a temporary that is added to C after the first step of every tile of 32.
+//   tensor  arith/dot_tile.h. 3xTF32: each step of 8 is small(A) big(B), big(A) small(B), big(A) big(B), in a temporary
+//           that is added to C after the first step of every tile of 32.
 //
 // Infinities and NaN among the operands, and sums that may overflow, go output by output through arith/dot_add.h.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -45,17 +46,21 @@ enum class Factor : std::uint8_t { kFirst, kSecond };
 struct Layout {
   Kind kind;
   Remainder remainder;
-  Int depth;     // of the values
-  Int padded;    // whole tiles
-  Int expanded;  // what the adder walks: three products a value for 3xTF32
+  Int depth;   // of the values
+  Int padded;  // whole tiles
+  Int planes;  // of padded values each: one, or for 3xTF32 the big parts and then the small ones
+  Int pitch() const { return planes * padded; }
 };
-SO_ALWAYS_INLINE Int expansion(Kind k) { return is_tf32(k) ? 3 : 1; }
+inline constexpr int kBig = 0, kSmall = 1;
 SO_ALWAYS_INLINE Layout layout_of(Kind kind, Remainder remainder, Int depth) {
-  Layout l{kind, remainder, depth, 0, 0};
-  l.padded = kind == Kind::kSimt ? depth : up(depth, kTile);
-  l.expanded = expansion(kind) * l.padded;
-  return l;
+  return {kind, remainder, depth, kind == Kind::kSimt ? depth : up(depth, kTile), is_tf32(kind) ? 2 : 1};
 }
+
+// Exponents of each plane.
+struct Ranges {
+  ExponentRange plane[2];
+  int high() const { return plane[kBig].high > plane[kSmall].high ? plane[kBig].high : plane[kSmall].high; }
+};
 
 // Rows of the first operand, `rows` values of `depth` each.
 struct Rows {
@@ -63,10 +68,10 @@ struct Rows {
   Int row_step, k_step, rows;
   Layout layout;
   Factor factor;
-  float* a;                 // SIMT: [rows][depth]; tensor: [rows][expanded depth]
+  float* a;                 // SIMT: [rows][depth]; tensor: [rows][plane][padded depth]
   std::uint32_t* exponent;  // as a
-  std::uint8_t* live;       // of pairs of rows [pairs][expanded depth]
-  ExponentRange range;
+  std::uint8_t* live;       // of pairs of rows [pairs][plane][padded depth], at the first product of each of its groups
+  Ranges range;
   bool special;
 };
 // Columns of the second operand.
@@ -75,9 +80,9 @@ struct Cols {
   Int k_step, col_step, cols;
   Layout layout;
   Factor factor;
-  float* b;                // SIMT: [depth][pitch]; tensor: [column tiles][expanded depth][kCols]
+  float* b;                // SIMT: [depth][pitch]; tensor: [column tiles][plane][padded depth][kCols]
   std::uint8_t* exponent;  // as b
-  ExponentRange range;     // given: of all columns that share rows
+  Ranges range;            // given: of all columns that share rows
   bool special;
 };
 
@@ -100,7 +105,7 @@ inline Rows take_rows(Arena& arena, Kind kind, Remainder remainder, Int rows, In
     r.a = arena.take<float>(up(rows, kRowPad) * depth);
     return r;
   }
-  const Int n = up(rows, kRowPad) * r.layout.expanded;
+  const Int n = up(rows, kRowPad) * r.layout.pitch();
   r.a = arena.take<float>(n);
   r.exponent = arena.take<std::uint32_t>(n);
   r.live = arena.take<std::uint8_t>(n / kRows);
@@ -109,7 +114,7 @@ inline Rows take_rows(Arena& arena, Kind kind, Remainder remainder, Int rows, In
 inline Cols take_cols(Arena& arena, Kind kind, Remainder remainder, Int depth, Int cols) {
   Cols c{};
   c.layout = layout_of(kind, remainder, depth);
-  const Int n = up(cols, kColBlock) * c.layout.expanded;
+  const Int n = up(cols, kColBlock) * c.layout.pitch();
   c.b = arena.take<float>(n);
   if (kind != Kind::kSimt) c.exponent = arena.take<std::uint8_t>(n);
   return c;
@@ -121,28 +126,66 @@ SO_ALWAYS_INLINE int lowest_field(Kind k) {  // of a subnormal, biased by 127
   return k == Kind::kFp16Turing || k == Kind::kFp16Hopper ? 128 - Fp16Format::kBias : 1;
 }
 
-// The range of the values' exponents as the adder sees them; for 3xTF32 of both halves.
-inline ExponentRange range_of(Kind kind, const float* from, Int n) {
-  ExponentRange range;
-  if (kind == Kind::kSimt) return range;
-  const std::uint32_t lowest = static_cast<std::uint32_t>(lowest_field(kind));
-  std::uint32_t high = 0, below_low = 0xffffffffu;
-  const auto see = [&](float x) {
-    const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu, own = magnitude >> 23;
-    const std::uint32_t field = magnitude == 0 || own == 255 ? 0 : own > lowest ? own : lowest;
-    high = field > high ? field : high;
-    below_low = field - 1 < below_low ? field - 1 : below_low;
-  };
-  if (is_tf32(kind)) {
-    for (Int i = 0; i < n; ++i) {
-      const tf32::Split s = tf32::split(from[i]);
-      see(s.big);
-      see(s.small);
-    }
-  } else {
-    for (Int i = 0; i < n; ++i) see(from[i]);
+inline constexpr Int kLine = 256;  // values split at once
+
+// Infinities and NaN become zeros; whether there were such.
+inline bool clean(float* line, Int n) {
+  std::uint32_t largest = 0;
+  for (Int q = 0; q < n; ++q) {
+    const std::uint32_t magnitude = bits_of(line[q]) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
   }
+  if (largest < 0x7f800000u) return false;
+  for (Int q = 0; q < n; ++q)
+    if ((bits_of(line[q]) & 0x7fffffffu) >= 0x7f800000u) line[q] = 0.0f;
+  return true;
+}
+
+// The planes of n finite values; plane p goes to to + p * pitch.
+inline void take_planes(Kind kind, const float* line, Int n, float* to, Int pitch) {
+  if (!is_tf32(kind)) {
+    std::memcpy(to, line, static_cast<std::size_t>(n) * sizeof(float));
+    return;
+  }
+  for (Int q = 0; q < n; ++q) {
+    const tf32::Split s = tf32::split(line[q]);
+    to[q] = s.big;
+    to[pitch + q] = s.small;
+  }
+}
+
+// Exponent fields as the adder aligns by them: 0 for a zero.
+inline void take_fields(Kind kind, const float* x, Int n, std::uint32_t* fields) {
+  const std::uint32_t low = static_cast<std::uint32_t>(lowest_field(kind));
+  for (Int q = 0; q < n; ++q) {
+    const std::uint32_t magnitude = bits_of(x[q]) & 0x7fffffffu, own = magnitude >> 23;
+    fields[q] = magnitude == 0 ? 0 : own > low ? own : low;
+  }
+}
+// Loops of one reduction each, of which gcc 12 makes vectors.
+inline void include_fields(const std::uint32_t* fields, Int n, ExponentRange& range) {
+  std::uint32_t high = 0, below_low = 0xffffffffu;
+  for (Int q = 0; q < n; ++q) high = fields[q] > high ? fields[q] : high;
+  for (Int q = 0; q < n; ++q) below_low = fields[q] - 1 < below_low ? fields[q] - 1 : below_low;
   if (high != 0) range.include(ExponentRange{static_cast<int>(below_low) + 1, static_cast<int>(high)});
+}
+
+// Of the finite ones among n values.
+inline Ranges range_of(Kind kind, const float* from, Int n) {
+  Ranges range;
+  if (kind == Kind::kSimt) return range;
+  for (Int i = 0; i < n; i += kLine) {
+    float line[kLine], planes[2 * kLine];
+    std::uint32_t fields[kLine];
+    const Int some = smaller(kLine, n - i);
+    std::memcpy(line, from + i, static_cast<std::size_t>(some) * sizeof(float));
+    clean(line, some);
+    take_planes(kind, line, some, planes, kLine);
+    for (int p = 0; p < (is_tf32(kind) ? 2 : 1); ++p) {
+      take_fields(kind, planes + p * kLine, some, fields);
+      include_fields(fields, some, range.plane[p]);
+    }
+  }
   return range;
 }
 
@@ -162,50 +205,45 @@ SO_ALWAYS_INLINE void parts_of(float x, Factor factor, float* part) {
   part[2] = s.big;
 }
 
-SO_ALWAYS_INLINE int field_of(Kind kind, float x) {
-  const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu;
-  const int own = static_cast<int>(magnitude >> 23), low = lowest_field(kind);
-  return magnitude == 0 ? 0 : own > low ? own : low;
+// One row's adjacent values, with the zeros that fill its tiles up.
+inline void pad_line(const Layout& l, const float* from, float* line) {
+  const Int rest = l.depth % kTile;
+  const bool apart = l.remainder == Remainder::kFirst && rest != 0 && l.depth > kTile;
+  const Int head = apart ? rest : l.depth, filled = up(head, kTile);
+  std::memcpy(line, from, static_cast<std::size_t>(head) * sizeof(float));
+  std::memset(line + head, 0, static_cast<std::size_t>(filled - head) * sizeof(float));
+  std::memcpy(line + filled, from + head, static_cast<std::size_t>(l.depth - head) * sizeof(float));
 }
 
-// One row's line of padded values into its place of `a`; b_high: the highest exponent of the columns it will meet.
-inline void pack_line(Rows& to, Int row, float* line, int b_high) {
+// One row's line of padded values into its place; b_high: the highest exponent of the columns it will meet. A pair's
+// second row adds to what its first marked as live.
+inline void pack_line(Rows& to, Int row, const float* line, int b_high) {
   const Layout& l = to.layout;
-  const Kind kind = l.kind;
   const int shift = b_high - 127;
-  float* const a = to.a + row * l.expanded;
-  std::uint32_t* const e = to.exponent + row * l.expanded;
-  if (!is_tf32(kind)) {
-    std::memcpy(a, line, static_cast<std::size_t>(l.padded) * sizeof(float));
-  } else {
-    for (Int q = 0; q < l.padded; q += kStep)
-      for (Int s = 0; s < kStep; ++s) {
-        float part[3];
-        parts_of(line[q + s], to.factor, part);
-        a[3 * q + s] = part[0], a[3 * q + kStep + s] = part[1], a[3 * q + 2 * kStep + s] = part[2];
-      }
+  float* const a = to.a + row * l.pitch();
+  std::uint32_t* const exponent = to.exponent + row * l.pitch();
+  take_planes(l.kind, line, l.padded, a, l.padded);
+  take_fields(l.kind, a, l.pitch(), exponent);
+  for (Int p = 0; p < l.planes; ++p) include_fields(exponent + p * l.padded, l.padded, to.range.plane[p]);
+  std::uint8_t* const live = to.live + row / kRows * l.pitch();
+  const Int terms = l.kind == Kind::kTf32Ampere ? 4 : 8;
+  for (Int q = 0; q < l.pitch(); q += terms) {
+    std::uint64_t any = 0, two;
+    for (Int s = 0; s < terms; s += 2) {
+      std::memcpy(&two, exponent + q + s, sizeof two);
+      any |= two;
+    }
+    live[q] = static_cast<std::uint8_t>((row % kRows ? live[q] : 0) | (any != 0 ? 1 : 0));
   }
-  for (Int q = 0; q < l.expanded; ++q) {
-    const int field = field_of(kind, a[q]), shifted = field + shift;
+  for (Int q = 0; q < l.pitch(); ++q) {
+    const int field = static_cast<int>(exponent[q]), shifted = field + shift;
     const int low = shifted < 0 ? 0 : shifted, byte = field == 0 ? 0 : low > 255 ? 255 : low;
-    e[q] = 0x01010101u * static_cast<std::uint32_t>(byte);
+    exponent[q] = 0x01010101u * static_cast<std::uint32_t>(byte);
   }
 }
 
-// Infinities and NaN become zeros; whether there were such.
-inline bool clean(float* line, Int n) {
-  std::uint32_t largest = 0;
-  for (Int q = 0; q < n; ++q) {
-    const std::uint32_t magnitude = bits_of(line[q]) & 0x7fffffffu;
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  if (largest < 0x7f800000u) return false;
-  for (Int q = 0; q < n; ++q)
-    if ((bits_of(line[q]) & 0x7fffffffu) >= 0x7f800000u) line[q] = 0.0f;
-  return true;
-}
-
-// source[row * row_step + k * k_step]; `depth` may be less than the layout's.
+// source[row * row_step + k * k_step], one of the steps 1; `depth` may be less than the layout's, kLine at most where
+// k_step is not 1.
 inline void pack_rows(Rows& to, const float* source, Int row_step, Int k_step, Int rows, Int depth, Factor factor,
                       int b_high, float* line) {
   to.source = source, to.row_step = row_step, to.k_step = k_step, to.rows = rows, to.factor = factor;
@@ -214,93 +252,114 @@ inline void pack_rows(Rows& to, const float* source, Int row_step, Int k_step, I
   const Kind kind = to.layout.kind;
   to.layout = layout_of(kind, to.layout.remainder, depth);
   const Layout& l = to.layout;
-  if (kind == Kind::kSimt) {
-    for (Int r = 0; r < rows; ++r)
-      for (Int k = 0; k < depth; ++k) to.a[r * depth + k] = source[r * row_step + k * k_step];
-    for (Int i = rows * depth; i < up(rows, kRowPad) * depth; ++i) to.a[i] = 0.0f;
-    return;
-  }
-  for (Int r = 0; r < up(rows, kRows); ++r) {
-    if (r >= rows) {
-      std::memset(line, 0, static_cast<std::size_t>(l.padded) * sizeof(float));
-    } else if (k_step == 1 && l.remainder == Remainder::kLast) {
-      std::memcpy(line, source + r * row_step, static_cast<std::size_t>(depth) * sizeof(float));
-      std::memset(line + depth, 0, static_cast<std::size_t>(l.padded - depth) * sizeof(float));
-    } else {
-      for (Int q = 0; q < l.padded; ++q) {
-        const Int k = source_index(l, q);
-        line[q] = k < 0 ? 0.0f : source[r * row_step + k * k_step];
+  float turned[kStep * kLine];
+  for (Int r = 0; r < up(rows, kind == Kind::kSimt ? kRowPad : kRows); ++r) {
+    const Int first = r / kStep * kStep;
+    if (k_step != 1 && r == first)
+      for (Int k = 0; k < depth; k += kStep) {
+        if (k + kStep <= depth && first + kStep <= rows) {
+          transpose8x8(source + k * k_step + first, k_step, turned + k, kLine);
+        } else {
+          for (Int i = first; i < smaller(first + kStep, rows); ++i)
+            for (Int s = k; s < smaller(k + kStep, depth); ++s)
+              turned[(i - first) * kLine + s] = source[s * k_step + i];
+        }
       }
+    const float* const from = k_step == 1 ? source + r * row_step : turned + (r - first) * kLine;
+    if (kind == Kind::kSimt) {
+      const std::size_t bytes = static_cast<std::size_t>(depth) * sizeof(float);
+      if (r < rows)
+        std::memcpy(to.a + r * depth, from, bytes);
+      else
+        std::memset(to.a + r * depth, 0, bytes);
+      continue;
     }
+    if (r < rows)
+      pad_line(l, from, line);
+    else
+      std::memset(line, 0, static_cast<std::size_t>(l.padded) * sizeof(float));
     to.special |= clean(line, l.padded);
-    to.range.include(range_of(kind, line, l.padded));
     pack_line(to, r, line, b_high);
-  }
-  const Int terms = kind == Kind::kTf32Ampere ? 4 : 8;
-  for (Int pair = 0; pair < up(rows, kRows) / kRows; ++pair) {
-    const float* a = to.a + pair * kRows * l.expanded;
-    std::uint8_t* live = to.live + pair * l.expanded;
-    for (Int q = 0; q < l.expanded; q += terms) {
-      std::uint32_t any = 0;
-      for (Int r = 0; r < kRows; ++r)
-        for (Int s = 0; s < terms; ++s) any |= bits_of(a[r * l.expanded + q + s]) << 1;
-      live[q] = any != 0;
-    }
   }
 }
 
-// source[k * k_step + col * col_step]; range: of everything that meets the same rows.
+inline void pack_simt_cols(Cols& to, Int depth) {
+  const float* const source = to.source;
+  const Int cols = to.cols, k_step = to.k_step, col_step = to.col_step, pitch = up(cols, kColBlock);
+  if (col_step == 1) {
+    for (Int k = 0; k < depth; ++k)
+      std::memcpy(to.b + k * pitch, source + k * k_step, static_cast<std::size_t>(cols) * sizeof(float));
+  } else {
+    for (Int k0 = 0; k0 < depth; k0 += kStep)
+      for (Int j0 = 0; j0 < cols; j0 += kStep) {
+        if (k_step == 1 && k0 + kStep <= depth && j0 + kStep <= cols) {
+          transpose8x8(source + j0 * col_step + k0, col_step, to.b + k0 * pitch + j0, pitch);
+        } else {
+          for (Int k = k0; k < smaller(k0 + kStep, depth); ++k)
+            for (Int j = j0; j < smaller(j0 + kStep, cols); ++j)
+              to.b[k * pitch + j] = source[k * k_step + j * col_step];
+        }
+      }
+  }
+  for (Int k = 0; k < depth; ++k)
+    for (Int j = cols; j < pitch; ++j) to.b[k * pitch + j] = 0.0f;
+}
+
+// Positions q to q + 8 of one tile of columns, n of them there: those beyond repeat the first, for zeros would look
+// like tiny products.
+inline void read_step(const Cols& from, Int tile, Int q, Int n, float (*to)[kCols]) {
+  const Int begin = source_index(from.layout, q), end = source_index(from.layout, q + kStep - 1);
+  const float* const source = from.source + tile * kCols * from.col_step;
+  if (from.k_step == 1 && begin >= 0 && end == begin + kStep - 1 && n % kStep == 0) {
+    for (Int j = 0; j < n; j += kStep)
+      transpose8x8(source + begin + j * from.col_step, from.col_step, to[0] + j, kCols);
+  } else {
+    for (Int s = 0; s < kStep; ++s) {
+      const Int k = source_index(from.layout, q + s);
+      if (k < 0)
+        std::memset(to[s], 0, sizeof to[s]);
+      else if (from.col_step == 1)
+        std::memcpy(to[s], source + k * from.k_step, static_cast<std::size_t>(n) * sizeof(float));
+      else
+        for (Int j = 0; j < n; ++j) to[s][j] = source[k * from.k_step + j * from.col_step];
+    }
+  }
+  for (Int s = 0; s < kStep; ++s)
+    for (Int j = n; j < kCols; ++j) to[s][j] = to[s][0];
+}
+
+// The byte of column v * kLanes + d is at 4 * d + v.
+inline void put_exponents(Kind kind, const float* b, int high, std::uint8_t* to) {
+  std::uint32_t fields[kCols], words[kLanes] = {};
+  take_fields(kind, b, kCols, fields);
+  for (int v = 0; v < dot_tile::kTensorVecs; ++v)
+    for (int d = 0; d < kLanes; ++d) {
+      const std::uint32_t field = fields[v * kLanes + d];
+      words[d] |= (field ? static_cast<std::uint32_t>(high) - field : 255u) << (8 * v);
+    }
+  std::memcpy(to, words, sizeof words);
+}
+
+// source[k * k_step + col * col_step], one of the steps 1; range: of everything that meets the same rows.
 inline void pack_cols(Cols& to, const float* source, Int k_step, Int col_step, Int depth, Int cols, Factor factor,
-                      const ExponentRange& range) {
+                      const Ranges& range) {
   to.source = source, to.k_step = k_step, to.col_step = col_step, to.cols = cols, to.factor = factor;
   to.range = range, to.special = false;
   const Kind kind = to.layout.kind;
   to.layout = layout_of(kind, to.layout.remainder, depth);
+  if (kind == Kind::kSimt) return pack_simt_cols(to, depth);
   const Layout& l = to.layout;
-  if (kind == Kind::kSimt) {
-    const Int pitch = up(cols, kColBlock);
-    if (col_step == 1) {
-      for (Int k = 0; k < depth; ++k)
-        std::memcpy(to.b + k * pitch, source + k * k_step, static_cast<std::size_t>(cols) * sizeof(float));
-    } else {
-      for (Int k0 = 0; k0 < depth; k0 += kStep)
-        for (Int j0 = 0; j0 < cols; j0 += kStep) {
-          if (k_step == 1 && k0 + kStep <= depth && j0 + kStep <= cols) {
-            transpose8x8(source + j0 * col_step + k0, col_step, to.b + k0 * pitch + j0, pitch);
-          } else {
-            for (Int k = k0; k < smaller(k0 + kStep, depth); ++k)
-              for (Int j = j0; j < smaller(j0 + kStep, cols); ++j)
-                to.b[k * pitch + j] = source[k * k_step + j * col_step];
-          }
-        }
-    }
-    for (Int k = 0; k < depth; ++k)
-      for (Int j = cols; j < pitch; ++j) to.b[k * pitch + j] = 0.0f;
-    return;
-  }
-  const Int parts = expansion(kind), expanded = l.expanded;
-  const int high = range.high;
+  const int high = range.high();
   for (Int t = 0; t < up(cols, kCols) / kCols; ++t)
-    for (Int q = 0; q < l.padded; ++q) {
-      const Int k = source_index(l, q), n = smaller(kCols, cols - t * kCols);
-      float line[kCols];
-      for (Int j = 0; j < kCols; ++j)  // columns beyond repeat the first: zeros there would look like tiny products
-        line[j] = k < 0 ? 0.0f : source[k * k_step + (t * kCols + (j < n ? j : 0)) * col_step];
-      to.special |= clean(line, kCols);
-      for (Int part = 0; part < parts; ++part) {
-        const Int at = (t * expanded + (parts == 1 ? q : q / kStep * 3 * kStep + part * kStep + q % kStep)) * kCols;
-        float* const b = to.b + at;
-        for (int j = 0; j < kCols; ++j) {
-          float some[3] = {line[j], 0.0f, 0.0f};
-          if (parts != 1) parts_of(line[j], factor, some);
-          b[j] = part == 0 ? some[0] : part == 1 ? some[1] : some[2];
-        }
-        // The byte of column v * kLanes + d is at 4 * d + v.
-        for (int v = 0; v < dot_tile::kTensorVecs; ++v)
-          for (int d = 0; d < kLanes; ++d) {
-            const int field = field_of(kind, b[v * kLanes + d]);
-            to.exponent[at + 4 * d + v] = static_cast<std::uint8_t>(field ? high - field : 255);
-          }
+    for (Int q = 0; q < l.padded; q += kStep) {
+      float lines[kStep][kCols];
+      read_step(to, t, q, smaller(kCols, cols - t * kCols), lines);
+      for (Int s = 0; s < kStep; ++s) {
+        to.special |= clean(lines[s], kCols);
+        const Int at = (t * l.pitch() + q + s) * kCols, plane = l.padded * kCols;
+        take_planes(kind, lines[s], kCols, to.b + at, plane);
+        for (Int p = 0; p < l.planes; ++p)
+          put_exponents(kind, to.b + at + p * plane, high, to.exponent + at + p * plane);
       }
     }
 }
@@ -348,64 +407,106 @@ float scalar_output(const Rows& a, Int i, const Cols& b, Int j, Adder adder, flo
 
 // --- the tensor product ---
 
-// The tile's temporary is fresh at `begin`, and added to C at the end of the chunk where `flush` says so.
+template <class Format, int kTerms, int kFractionBits>
+void one_tile(const dot_tile::Tile& t, bool unchecked) {
+  const bool done = unchecked ? dot_tile::fast_tile<kTerms, kFractionBits, false>(t)
+                              : dot_tile::fast_tile<kTerms, kFractionBits, true>(t);
+  if (!done) dot_tile::wide_tile<Format, kTerms, kFractionBits>(t);
+}
+
+// The least and the largest exponent of a sum, biased by 127.
+struct Forms {
+  int low = 1 << 16, high = 0;
+  void include(const ExponentRange& a, const ExponentRange& b) {
+    if (a.high == 0 || b.high == 0) return;  // nothing but zeros
+    const int least = a.low + b.low - 127, most = a.high + b.high - 127 + 3;
+    low = least < low ? least : low, high = most > high ? most : high;
+  }
+};
+
+// C += A B for one of the 16-bit types: one chain.
+template <class Format, int kTerms, int kFractionBits>
+void chain_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, Int pitch) {
+  const Layout& l = a.layout;
+  dot_tile::Tile t{};
+  t.only_zeros = forms.low >= kFractionBits + 2;
+  const bool unchecked = kIntVecs && forms.low >= 2 * kFractionBits + 6;  // as dot_tile::form_for
+  t.a_pitch = l.pitch(), t.depth = l.padded, t.acc_pitch = pitch;
+  for (Int col = 0; col < up(b.cols, kCols) / kCols; ++col)
+    for (Int pair = 0; pair < up(a.rows, kRows) / kRows; ++pair) {
+      const Int row = pair * kRows * l.pitch(), column = col * b.layout.pitch() * kCols;
+      t.a = a.a + row, t.a_exponent = a.exponent + row, t.live = a.live + pair * l.pitch();
+      t.b = b.b + column, t.b_exponent = b.exponent + column;
+      t.acc = c + pair * kRows * pitch + col * kCols;
+      one_tile<Format, kTerms, kFractionBits>(t, unchecked);
+    }
+}
+
+// 3xTF32. Pairs of rows pass by a piece of B that stays in the first cache.
+template <int kTerms, int kFractionBits>
+void split_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, Int pitch) {
+  const Layout& l = a.layout;
+  dot_tile::Tile t{};
+  t.only_zeros = forms.low >= kFractionBits + 2;
+  const bool unchecked = kIntVecs && forms.low >= 2 * kFractionBits + 6;  // as dot_tile::form_for
+  alignas(64) float staged[kRows * kCols];
+  t.a_pitch = l.pitch(), t.depth = kStep, t.acc = staged, t.acc_pitch = kCols, t.first = true;
+  const Int first = a.factor == Factor::kFirst ? kSmall : kBig;  // the part of A that goes first
+  const Int part_of_a[3] = {first, 1 - first, kBig}, part_of_b[3] = {1 - first, first, kBig};
+  t.parts = 3;
+  for (int part = 0; part < 3; ++part)
+    t.a_part[part] = part_of_a[part] * l.padded, t.b_part[part] = part_of_b[part] * b.layout.padded * kCols;
+  for (Int col = 0; col < up(b.cols, kCols) / kCols; ++col)
+    for (Int begin = 0; begin < l.padded; begin += t.steps * kStep) {
+      t.steps = begin == 0 ? 1 : smaller(kTile, l.padded - begin) / kStep;
+      const Int column = (col * b.layout.pitch() + begin) * kCols;
+      t.b = b.b + column, t.b_exponent = b.exponent + column;
+      for (Int r = 0; r < a.rows; r += kRows) {
+        const Int row = r * l.pitch() + begin;
+        t.a = a.a + row, t.a_exponent = a.exponent + row, t.live = a.live + r / kRows * l.pitch() + begin;
+        one_tile<Tf32Format, kTerms, kFractionBits>(t, unchecked);
+        float* const out = c + r * pitch + col * kCols;
+        for (int i = 0; i < kRows; ++i)
+          for (int j = 0; j < kCols; ++j) out[i * pitch + j] = out[i * pitch + j] + staged[i * kCols + j];
+      }
+    }
+}
+
 template <class Format, int kTerms, int kFractionBits>
 void tensor_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
   constexpr bool kTf32 = Format::kBytes == 4;
   constexpr Adder adder = adder_for(kFractionBits == 24 ? kAdderTuring : kAdderHopper, Format::kBytes);
   const Layout& l = a.layout;
-  const Int pairs = up(a.rows, kRows) / kRows, col_tiles = up(b.cols, kCols) / kCols;
-  int low = a.range.low + b.range.low - 127, high = a.range.high + b.range.high - 127 + 3;
-  for (Int n = 1; n < l.expanded; n *= 2) ++high;
-  if (!kTf32) {
-    for (Int i = 0; i < a.rows; ++i) {
-      const ExponentRange range =
-          range_of(l.kind == Kind::kFp16Turing || l.kind == Kind::kFp16Hopper ? Kind::kBf16Turing : l.kind,
-                   c + i * pitch, b.cols);
-      if (range.high == 0) continue;
-      low = low < range.low ? low : range.low;
-      high = high > range.high + 3 ? high : range.high + 3;
-    }
+  Forms forms;
+  forms.include(a.range.plane[kBig], b.range.plane[kBig]);
+  if (kTf32) {
+    forms.include(a.range.plane[kSmall], b.range.plane[kBig]);
+    forms.include(a.range.plane[kBig], b.range.plane[kSmall]);
   }
+  const bool some = forms.high != 0;
+  for (Int n = 1; n < (kTf32 ? 3 : 1) * l.padded; n *= 2) ++forms.high;
   bool special = a.special || b.special;
+  if (!kTf32)
+    for (Int i = 0; i < a.rows; ++i) {
+      const ExponentRange range = range_of(Kind::kBf16Turing, c + i * pitch, b.cols).plane[0];
+      if (range.high == 0) continue;
+      forms.low = forms.low < range.low ? forms.low : range.low;
+      forms.high = forms.high > range.high + 3 ? forms.high : range.high + 3;
+    }
   if (!kTf32)
     for (Int i = 0; i < a.rows; ++i)
       for (Int j = 0; j < b.cols; ++j) special |= !(c[i * pitch + j] - c[i * pitch + j] == 0.0f);
   constexpr int kLargestField = 250;
-  if (special || (a.range.high != 0 && b.range.high != 0 && high >= kLargestField)) {
+  if (special || (some && forms.high >= kLargestField)) {
     for (Int i = 0; i < a.rows; ++i)
       for (Int j = 0; j < b.cols; ++j) c[i * pitch + j] = scalar_output<Format>(a, i, b, j, adder, c[i * pitch + j]);
     return;
   }
-  dot_tile::Tile t{};
-  t.only_zeros = low >= kFractionBits + 2;
-  const bool unchecked = kIntVecs && low >= 2 * kFractionBits + 6;  // as dot_tile::form_for
-  t.a_pitch = l.expanded;
-  const auto run = [&](Int pair, Int col, Int begin, Int end, bool fresh, float* acc, Int acc_pitch) {
-    const Int row = pair * kRows * l.expanded + begin, column = (col * b.layout.expanded + begin) * kCols;
-    t.a = a.a + row, t.a_exponent = a.exponent + row, t.live = a.live + pair * l.expanded + begin;
-    t.b = b.b + column, t.b_exponent = b.exponent + column;
-    t.depth = end - begin, t.acc = acc, t.acc_pitch = acc_pitch, t.first = fresh;
-    const bool done = unchecked ? dot_tile::fast_tile<kTerms, kFractionBits, false>(t)
-                                : dot_tile::fast_tile<kTerms, kFractionBits, true>(t);
-    if (!done) dot_tile::wide_tile<Format, kTerms, kFractionBits>(t);
-  };
-  for (Int col = 0; col < col_tiles; ++col)
-    for (Int pair = 0; pair < pairs; ++pair) {
-      float* const out = c + pair * kRows * pitch + col * kCols;
-      if (!kTf32) {
-        run(pair, col, 0, l.padded, false, out, pitch);
-        continue;
-      }
-      alignas(64) float staged[kRows * kCols];
-      for (Int begin = 0; begin < l.expanded;) {
-        const Int end = begin == 0 ? 3 * kStep : smaller(l.expanded, begin + 3 * kTile);
-        run(pair, col, begin, end, true, staged, kCols);
-        for (int r = 0; r < kRows; ++r)
-          for (int j = 0; j < kCols; ++j) out[r * pitch + j] = out[r * pitch + j] + staged[r * kCols + j];
-        begin = end;
-      }
-    }
+  if constexpr (kTf32) {
+    split_multiply<kTerms, kFractionBits>(a, b, forms, c, pitch);
+  } else {
+    chain_multiply<Format, kTerms, kFractionBits>(a, b, forms, c, pitch);
+  }
 }
 
 // --- the SIMT product ---
