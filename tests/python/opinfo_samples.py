@@ -35,7 +35,7 @@ all cumsum cumprod sort argsort msort topk count_nonzero nansum nanmean
 nn.functional.layer_norm native_layer_norm nn.functional.rms_norm nn.functional.group_norm nn.functional.batch_norm
 native_batch_norm nn.functional.instance_norm nn.functional.normalize
 nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.avg_pool1d nn.functional.avg_pool2d
-nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d
+nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d nn.functional.upsample_nearest
 softmax log_softmax nn.functional.softmin nn.functional.nll_loss nn.functional.cross_entropy nn.functional.mse_loss
 nn.functional.l1_loss nn.functional.smooth_l1_loss nn.functional.huber_loss nn.functional.binary_cross_entropy
 nn.functional.binary_cross_entropy_with_logits nn.functional.kl_div nn.functional.cosine_similarity

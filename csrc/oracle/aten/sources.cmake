@@ -28,6 +28,7 @@ set(ORACLE_ATEN_SOURCES
   races.cpp
   random.cpp
   reduce.cpp
+  resample.cpp
   searches.cpp
   softmax.cpp
   stubs.cpp

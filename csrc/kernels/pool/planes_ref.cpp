@@ -1,0 +1,68 @@
+// upsample_nearest2d_out_frame, upsample_nearest2d_backward_out_frame: a thread an element.
+#include <cstring>
+
+#include "csrc/kernels/arith/element.h"
+#include "csrc/kernels/pool/planes.h"
+
+namespace step_oracle::pool::ref {
+namespace {
+
+using I = std::int64_t;
+float load(DType type, const void* data, I i) {
+  switch (type) {
+    case DType::kF32:
+      return static_cast<const float*>(data)[i];
+    case DType::kBF16:
+      return widen(static_cast<const Bf16*>(data)[i]);
+    default:
+      return widen(static_cast<const F16*>(data)[i]);
+  }
+}
+float through(DType type, float v) {
+  return type == DType::kF32 ? v : type == DType::kBF16 ? widen(narrow<Bf16>(v)) : widen(narrow<F16>(v));
+}
+void store(DType type, void* data, I i, float v) {
+  switch (type) {
+    case DType::kF32:
+      static_cast<float*>(data)[i] = v;
+      break;
+    case DType::kBF16:
+      static_cast<Bf16*>(data)[i] = narrow<Bf16>(v);
+      break;
+    default:
+      static_cast<F16*>(data)[i] = narrow<F16>(v);
+  }
+}
+I at(const I (&strides)[4], I n, I c, I h, I w) {
+  return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
+}
+
+}  // namespace
+
+void copy_planes(const Copy& p) {
+  const I rows = static_cast<I>(p.rows.size()), columns = static_cast<I>(p.columns.size());
+  for (I index = 0; index < p.planes.samples * p.planes.channels * rows * columns; ++index) {
+    const I w = index % columns, h = index / columns % rows, c = index / columns / rows % p.planes.channels,
+            n = index / columns / rows / p.planes.channels;
+    const I from = at(p.planes.in, n, c, p.rows[static_cast<std::size_t>(h)], p.columns[static_cast<std::size_t>(w)]);
+    std::memcpy(static_cast<char*>(p.y) + at(p.planes.out, n, c, h, w) * static_cast<I>(p.element),
+                static_cast<const char*>(p.x) + from * static_cast<I>(p.element), p.element);
+  }
+}
+
+void copy_planes_backward(const CopyBackward& p) {
+  const I rows = static_cast<I>(p.rows.size()), columns = static_cast<I>(p.columns.size());
+  for (I index = 0; index < p.planes.samples * p.planes.channels * rows * columns; ++index) {
+    const I w = index % columns, h = index / columns % rows, c = index / columns / rows % p.planes.channels,
+            n = index / columns / rows / p.planes.channels;
+    float grad = 0.0f;
+    for (const I y : p.rows[static_cast<std::size_t>(h)])
+      for (const I x : p.columns[static_cast<std::size_t>(w)]) {
+        grad = grad + load(p.type, p.dy, at(p.planes.out, n, c, y, x));
+        if (p.rounds_each) grad = through(p.type, grad);
+      }
+    store(p.type, p.dx, at(p.planes.in, n, c, h, w), canonical(grad));
+  }
+}
+
+}  // namespace step_oracle::pool::ref
