@@ -100,7 +100,7 @@ class Run:
             self._note_start(optimizer)
         batch = self.batch()
         if number in self.recorded:
-            keep: Any = self.keep if number == 0 else "state" if self.keep == "state" and _small(model) else "digests"
+            keep: Any = self.keep if number == 0 or _small(model) else "digests"
             with step_oracle.record(self.folder / f"step-{number}.trace", keep=keep, model=model, optimizer=optimizer):
                 loss = train(*batch)
             self.about["recorded"].append(number)

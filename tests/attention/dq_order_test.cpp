@@ -63,9 +63,11 @@ TEST(DqOrder, BeyondThemSomeAre) {
   EXPECT_EQ(orders.whole, (std::vector<std::string>{"in step", "0 1 2 3 4 5 6 7"}));
   ASSERT_EQ(orders.rows.size(), 8u);
   EXPECT_EQ(orders.rows[3].size(), 24u);
-  EXPECT_EQ(orders.rows[4].size(), 2u);
+  EXPECT_EQ(orders.rows[4].size(), 2u + 4u);  // of five key tiles: two, and neighbours exchanged
+  EXPECT_EQ(orders.rows[7].back(), (attention::DqOrder{7, 6, 5, 4, 3, 2, 0, 1}));
   const auto many = attention::dq_orders(call(64 * 300, Mask::kNone, 300, 1));
   EXPECT_EQ(many.whole.size(), 3u);
+  EXPECT_EQ(many.rows[0].size(), 24u);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "csrc/kernels/core/error.h"
 
@@ -72,6 +73,17 @@ Rows all_orders(const MemBackward& p, const DqOrder& ascending) {
     return true;
   };
   return extend(extend) ? out : Rows();
+}
+
+// A row with two key tiles that follow each other exchanged.
+Rows neighbours_exchanged(const MemBackward& p, const DqOrder& row) {
+  Rows out;
+  for (std::size_t i = 0; i + 1 < row.size(); ++i) {
+    DqOrder other = row;
+    std::swap(other[i], other[i + 1]);
+    if (can_be(p, other)) out.push_back(std::move(other));
+  }
+  return out;
 }
 
 // Key tiles, given in ascending order, in the order of another row.
@@ -202,9 +214,14 @@ DqOrders dq_orders(const MemBackward& p) {
   add(alike(ascending));
   add(alike(DqOrder(ascending.rbegin(), ascending.rend())));
   for (const DqOrder& priority : all_orders(p, ascending)) add(alike(priority));
-  for (std::size_t i = 0; i < reach.size(); ++i)
-    for (const DqOrder& row : all_orders(p, reach[i]))
-      if (auto& seen = out.rows[i]; std::find(seen.begin(), seen.end(), row) == seen.end()) seen.push_back(row);
+  for (std::size_t i = 0; i < reach.size(); ++i) {
+    Rows more = all_orders(p, reach[i]);
+    if (more.empty()) more = neighbours_exchanged(p, in_step[i]);
+    for (const DqOrder& row : more)
+      if (auto& seen = out.rows[i]; std::find(seen.begin(), seen.end(), row) == seen.end() &&
+                                    seen.size() < static_cast<std::size_t>(kMostDqOrders))
+        seen.push_back(row);
+  }
   return out;
 }
 

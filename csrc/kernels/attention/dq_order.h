@@ -29,7 +29,8 @@ inline constexpr int kMostDqOrders = 24;
 struct DqOrders {
   std::vector<std::string> whole;           // one for all tiles: in step, ascending, descending; then every order of the
                                             // key tiles, where they have at most kMostDqOrders
-  std::vector<std::vector<DqOrder>> rows;   // of a query tile: the same, each once
+  std::vector<std::vector<DqOrder>> rows;   // of a query tile: the same, each once; where it has too many orders, in
+                                            // step with two neighbours exchanged, up to kMostDqOrders
 };
 DqOrders dq_orders(const MemBackward& params);
 

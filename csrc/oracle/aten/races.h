@@ -13,12 +13,20 @@ struct Race {
   std::vector<std::size_t> results;  // which results of the operator race; none: all that it writes
 };
 
-// Called before a race is computed. Returns true when the caller takes the result from elsewhere (replay carries the
-// recorded bytes): the operator then computes the deterministic order as a stand-in. Per thread; null: none.
-using RaceHandler = bool (*)(const Race& race);
-RaceHandler set_race_handler(RaceHandler handler);  // the one before
+// While it lives, a race of this thread's operators is noted in `races`, and computed in the deterministic order as a
+// stand-in: its owner takes the result from elsewhere (a replay carries the recorded bytes).
+class RaceScope {
+ public:
+  explicit RaceScope(std::vector<Race>& races);
+  ~RaceScope();
+  RaceScope(const RaceScope&) = delete;
+  RaceScope& operator=(const RaceScope&) = delete;
 
-// Returns where torch.are_deterministic_algorithms_enabled(), or where the handler takes it; else NotImplementedError.
+ private:
+  std::vector<Race>* outer_;
+};
+
+// Returns where torch.are_deterministic_algorithms_enabled(), or inside a RaceScope; else NotImplementedError.
 void on_race(std::string_view op, std::string_view why, std::string_view remedy);
 // The same for an operator that has its own rule of what is deterministic, and found that this call is not.
 void on_race(std::string_view op, std::string_view why, std::string_view remedy, std::vector<std::size_t> results);

@@ -22,6 +22,7 @@
 #include "csrc/oracle/device/device.h"
 #include "csrc/oracle/program/divergence.h"
 #include "csrc/oracle/program/host_ops.h"
+#include "csrc/oracle/program/op_rules.h"
 #include "csrc/oracle/program/scopes.h"
 #include "csrc/oracle/program/switches.h"
 #include "csrc/oracle/program/value.h"
@@ -30,47 +31,6 @@ namespace step_oracle::program {
 namespace {
 
 using rec::DigestState;
-
-bool on_card(const std::string& device) { return device.rfind("cuda", 0) == 0 || device.rfind("oracle", 0) == 0; }
-
-bool names_card(const rec::ValueT& v) {
-  if (v.kind == rec::ValueKind::Device) return on_card(v.text);
-  for (const auto& item : v.list)
-    if (names_card(*item)) return true;
-  return false;
-}
-
-bool same_geometry(const rec::TensorT& a, const rec::TensorT& b) {
-  return a.dtype == b.dtype && a.offset == b.offset && a.sizes == b.sizes && a.strides == b.strides;
-}
-
-void each_tensor(const rec::ValueT& v, const std::function<void(std::size_t)>& see) {
-  if (v.kind == rec::ValueKind::Tensor) see(static_cast<std::size_t>(v.i));
-  for (const auto& item : v.list) each_tensor(*item, see);
-}
-
-// By the arguments that the op is called with: what else the record lists decides nothing.
-bool is_host_op(const rec::OpT& op) {
-  bool host = true;
-  for (const auto& a : op.args) {
-    host &= !names_card(*a);
-    each_tensor(*a, [&](std::size_t i) { host &= i >= op.tensors.size() || !on_card(op.tensors[i]->device); });
-  }
-  return host;
-}
-
-// Only such an op may be carried: what the card holds is computed, or is not verified.
-bool stays_on_host(const rec::OpT& op) {
-  return std::none_of(op.tensors.begin(), op.tensors.end(), [](const auto& t) { return on_card(t->device); });
-}
-
-// Results that the recorder may call never written: what these ops return is memory that nobody wrote, or (attention)
-// a generator's state where no dropout is drawn.
-bool leaves_noise(const rec::OpT& op) {
-  for (const char* name : {"aten::empty", "aten::new_empty", "aten::_empty", "aten::_scaled_dot_product"})
-    if (op.name.rfind(name, 0) == 0) return true;
-  return false;
-}
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -86,29 +46,6 @@ std::string hex(const std::vector<std::uint8_t>& bytes) {
   for (auto b : bytes) out += fmt::format("{:02x}", b);
   return out;
 }
-
-// While it lives, a race of this thread's operators is computed in a stand-in order, and noted here.
-class RaceScope {
- public:
-  explicit RaceScope(std::vector<aten::Race>& races)
-      : outer_(here_), before_(aten::set_race_handler([](const aten::Race& race) {
-          here_->push_back(race);
-          return true;
-        })) {
-    here_ = &races;
-  }
-  ~RaceScope() {
-    here_ = outer_;
-    aten::set_race_handler(before_);
-  }
-  RaceScope(const RaceScope&) = delete;
-  RaceScope& operator=(const RaceScope&) = delete;
-
- private:
-  static inline thread_local std::vector<aten::Race>* here_ = nullptr;
-  std::vector<aten::Race>* outer_;
-  aten::RaceHandler before_;
-};
 
 class Runner {
  public:
@@ -295,7 +232,7 @@ class Runner {
       for (std::size_t i = 0; i < op.args.size(); ++i)
         stack.push_back(to_ivalue(*op.args[i], schema.arguments()[i].type(), resolver));
       {
-        const RaceScope races(races_);
+        const aten::RaceScope races(races_);
         const aten::OpenScope opened(opened_);
         call(*handle, op, stack);
       }
@@ -650,38 +587,6 @@ std::string card_of_trace(const Trace& trace) {
   if (trace.environment.cards.empty()) throw Error(ErrorKind::kUnsupported, "the trace's header names no card");
   return profile_of(*trace.environment.cards.front());
 }
-
-namespace {
-
-void refuse_what_is_no_program(const Trace& trace) {
-  if (!trace.complete)
-    throw Error(ErrorKind::kBadInput, fmt::format("{} is not complete: {}", trace.path, trace.reason));
-  const auto& env = trace.environment;
-  if (env.device != "oracle" && env.device != "cuda")
-    throw Error(ErrorKind::kUnsupported,
-                fmt::format("the trace was recorded on '{}': the host's arithmetic is not modelled. Record on device "
-                            "\"oracle\" or on a card", env.device));
-  bool digests = false, on_a_card = false;
-  for (const auto& op : trace.ops)
-    for (const auto& t : op.tensors) {
-      digests |= t->after_state == DigestState::Known || t->after_state == DigestState::Pending;
-      on_a_card |= on_card(t->device);
-    }
-  if (!on_a_card)
-    throw Error(ErrorKind::kBadInput, fmt::format("{} has no op on a card: there is nothing to verify", trace.path));
-  if (!digests)
-    throw Error(ErrorKind::kUnsupported,
-                fmt::format("{} holds no digest of a result, so there is nothing to compare with: record with digests",
-                            trace.path));
-  for (const StorageInfo& s : trace.storages)
-    if (env.keep == rec::Keep::Digests && s.record.entered && s.last_use && s.init.state == DigestState::Known &&
-        !trace.has_blob(s.init.digest))
-      throw Error(ErrorKind::kUnsupported,
-                  fmt::format("{} keeps digests only, not the bytes that the program starts from: record with "
-                              "keep=\"state\" to replay", trace.path));
-}
-
-}  // namespace
 
 Report replay(const Trace& trace, const Options& options) {
   const OneReplay one;
