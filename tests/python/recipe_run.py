@@ -60,9 +60,13 @@ def train(
     dropout: float = 0.1,
     build: str = "card",  # where the model is made: card, host (its draws observed), file (its bytes kept)
     plans: pathlib.Path | None = None,
+    fused: bool = False,  # attention's own kernels, their deterministic ones
+    bf16: bool = False,  # autocast
 ) -> recipe.Run:
     c = SHAPES[shape]
     step_oracle.set_card(card, plans=plans)
+    torch.use_deterministic_algorithms(fused)
+    attention = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION] if fused else [SDPBackend.MATH]
     torch.manual_seed(c.seed)
     text = corpus(folder.parent / "corpus.txt")
     run = recipe.Run(
@@ -88,7 +92,7 @@ def train(
     )
 
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(attention), torch.autocast("oracle", torch.bfloat16, enabled=bf16):
             loss: torch.Tensor = model(x, y)
         opt.zero_grad(set_to_none=True)
         loss.backward()
@@ -125,6 +129,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="tiny")
     parser.add_argument("--optimizer", default="foreach")
+    parser.add_argument("--fused", action="store_true", help="attention's own kernels")
+    parser.add_argument("--bf16", action="store_true", help="under autocast")
     parser.add_argument("--planned", action="store_true", help="with a plan table that splits a product")
     args = parser.parse_args()
     args.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +142,8 @@ def main() -> None:
         shape=args.shape,
         optimizer=args.optimizer,
         plans=plans,
+        fused=args.fused,
+        bf16=args.bf16,
     )
     corpus_path = str(args.folder.parent / "corpus.txt")
     text = recipe.write(args.folder, corpus_path, plans=str(plans) if plans else None)

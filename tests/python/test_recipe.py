@@ -33,7 +33,7 @@ def command(*words: str, **environment: str) -> tuple[int, str, str]:
 
 def run_of(folder: pathlib.Path, **about: object) -> pathlib.Path:
     """A run and its recipe, made in a fresh process."""
-    words = [f"--{k}={v}" for k, v in about.items()]
+    words = [f"--{k}" if v is True else f"--{k}={v}" for k, v in about.items()]
     out = subprocess.run(
         [sys.executable, str(HERE / "recipe_run.py"), str(folder), *words], capture_output=True, text=True
     )
@@ -93,6 +93,16 @@ def test_the_document_is_small_and_holds_everything(made: pathlib.Path, corpus: 
     assert found["promises"] == {"kept": total, "total": total} and found["losses"] == STEPS
     code, out, _ = command("verify", str(made), "--corpus", corpus, "--until", "1")
     assert code == 0 and "2/2 promises: verified" in out
+
+
+@pytest.mark.parametrize(("card", "bf16", "op"), [("t4", False, "efficient"), ("a100-sxm-80gb", True, "flash")])
+def test_a_run_with_attentions_own_kernels(tmp_path: pathlib.Path, card: str, bf16: bool, op: str) -> None:
+    path = run_of(tmp_path / card, steps=3, card=card, fused=True, **({"bf16": True} if bf16 else {}))
+    opened = document.load(path)
+    steps = [text for text in opened.texts.values() if '"x.0"' in text]
+    assert steps and all(f'{op}_attention{part}"' in text for text in steps for part in ("", "_backward"))
+    code, out, err = command("verify", str(path), "--corpus", str(tmp_path / "corpus.txt"))
+    assert code == 0 and "3/3 promises: verified" in out, err
 
 
 def test_every_instruction_set_and_thread_count_walks_to_one_digest(made: pathlib.Path, corpus: str) -> None:
