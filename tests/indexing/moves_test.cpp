@@ -188,7 +188,7 @@ TEST(WindowsVectors, Col2im) {
     const auto file = test::load_vectors(name);
     const auto w = windows_of(file.meta.at("shape").get<std::string>());
     const auto& want = file.out("image", "sm_90");
-    const DType type = want.dtype == "U32" ? DType::kF32 : DType::kBF16;
+    const DType type = test::float_type(want);
     std::vector<std::uint8_t> got(want.bytes.size());
     indexing::ref::col2im(w, type, file.in("columns").bytes.data(), got.data());
     EXPECT_SAME_BYTES(want.bytes.data(), got.data(), static_cast<std::int64_t>(got.size())) << name << " ref";

@@ -30,7 +30,7 @@ void both(const std::function<void(bool)>& body) {
 GroupShape shape_of(const test::VectorFile& file, const test::Array& a) {
   long n = 0, c = 0, g = 0, places = 0;
   EXPECT_EQ(std::sscanf(file.meta.at("shape").get<std::string>().c_str(), "%ldx%ldx%ldx%ld", &n, &c, &g, &places), 4);
-  return {a.dtype == "U16" ? DType::kBF16 : DType::kF32, n, c, g, places};
+  return {test::float_type(a), n, c, g, places};
 }
 void same(const test::Array& want, const std::vector<std::uint8_t>& got, const std::string& what) {
   ASSERT_EQ(want.bytes.size(), got.size()) << what;

@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-DType dtype_of(const test::Array& a) { return a.dtype == "U16" ? DType::kBF16 : DType::kF32; }
+DType dtype_of(const test::Array& a) { return test::float_type(a); }
 
 void both(const std::function<void(bool)>& body) {
   body(true);

@@ -20,7 +20,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-DType type_of(const test::Array& a) { return a.dtype == "U32" ? DType::kF32 : DType::kBF16; }
+DType type_of(const test::Array& a) { return test::float_type(a); }
 std::uint16_t nan_of(const std::string& arch) { return arch == "sm_75" ? 0x7fc0 : 0x7fff; }
 
 void expect_bytes(const test::Array& want, const Bytes& got, const std::string& where) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/kernels/arith/convert.h"
 #include "csrc/kernels/arith/libdevice.h"
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/pointwise/pointwise.h"
@@ -67,8 +68,8 @@ const Case kCases[] = {
     {"nan_to_num", "nan_to_num", "x", 0.25, 100.0, true, -7.0},
 };
 
-DType type_of(const test::Array& a) { return a.dtype == "U32" ? DType::kF32 : DType::kBF16; }
 double in_type(double v, DType type) {
+  if (type == DType::kF16) return convert::from_fp16(convert::to_fp16(static_cast<float>(v)));
   return type == DType::kF32 ? v : float_of((bits_of(static_cast<float>(v)) + 0x8000u) & 0xffff0000u);
 }
 
@@ -77,7 +78,7 @@ void check(const Case& c, const test::VectorFile& file, const std::string& arch)
   std::vector<std::uint8_t> got(want.bytes.size());
   std::vector<Operand> operands(1);
   operands[0].data = got.data();
-  operands[0].dtype = type_of(want);
+  operands[0].dtype = test::float_type(want);
   for (const char* name = c.inputs; *name; ++name) {
     Operand o;
     o.data = const_cast<std::uint8_t*>(file.in(std::string(1, *name)).bytes.data());
@@ -118,7 +119,7 @@ void check(const Case& c, const test::VectorFile& file, const std::string& arch)
 TEST(ActivationVectors, Maps) {
   int files = 0;
   for (const Case& c : kCases)
-    for (const char* type : {"_f32.", "_bf16."})
+    for (const char* type : {"_f32.", "_bf16.", "_f16."})
       for (const std::string& name : test::vector_names(std::string(c.vectors) + type)) {
         const auto file = test::load_vectors(name);
         for (const std::string& arch : test::kArchs) check(c, file, arch);

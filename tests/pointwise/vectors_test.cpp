@@ -77,7 +77,7 @@ const Case kCases[] = {
 Operand operand(const test::Array& a) {
   Operand out;
   out.data = const_cast<std::uint8_t*>(a.bytes.data());
-  out.dtype = a.dtype == "U32" ? DType::kF32 : DType::kBF16;
+  out.dtype = test::float_type(a);
   return out;
 }
 
@@ -127,7 +127,7 @@ void check_map(const Case& c, const test::VectorFile& file, const std::string& a
 TEST(PointwiseVectors, Maps) {
   int files = 0, absent = 0;
   for (const Case& c : kCases)
-    for (const char* type : {"_f32.", "_bf16."})
+    for (const char* type : {"_f32.", "_bf16.", "_f16."})
       for (const std::string& name : test::vector_names(std::string(c.vectors) + type)) {
         if (!find_row(c.map, DType::kF32)) {
           ++absent;
@@ -144,7 +144,7 @@ TEST(PointwiseVectors, Maps) {
 
 TEST(PointwiseVectors, Casts) {
   int files = 0;
-  for (const char* prefix : {"cast_f32_bf16.", "cast_bf16_f32."})
+  for (const char* prefix : {"cast_f32_bf16.", "cast_bf16_f32.", "cast_f32_f16.", "cast_f16_f32."})
     for (const std::string& name : test::vector_names(prefix)) {
       const auto file = test::load_vectors(name);
       for (const std::string& arch : test::kArchs) {
@@ -168,7 +168,8 @@ TEST(PointwiseVectors, Casts) {
 
 std::vector<std::string> foreach_files(const std::string& vectors) {
   std::vector<std::string> out = test::vector_names(vectors + "_f32.");
-  for (const std::string& name : test::vector_names(vectors + "_bf16.")) out.push_back(name);
+  for (const char* type : {"_bf16.", "_f16."})
+    for (const std::string& name : test::vector_names(vectors + type)) out.push_back(name);
   return out;
 }
 

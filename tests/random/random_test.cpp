@@ -91,7 +91,7 @@ int blocks_of(const test::VectorFile& v, std::int64_t n) {
   const auto at = v.name.find('_', v.name.find('.'));
   return at == std::string::npos ? static_cast<int>((n + 255) / 256) : std::stoi(v.name.substr(at + 1));
 }
-DType type_of(const test::Array& a) { return a.dtype == "U16" || a.dtype == "BF16" ? DType::kBF16 : DType::kF32; }
+DType type_of(const test::Array& a) { return test::float_type(a); }
 
 TEST(Witness, UniformAndBernoulli) {
   int cases = 0;

@@ -54,7 +54,7 @@ reduce::Iterator iterator(const std::string& mode, std::int64_t rows, std::int64
   return it;
 }
 
-DType dtype_of(const test::Array& a) { return a.dtype == "U16" ? DType::kBF16 : DType::kF32; }
+DType dtype_of(const test::Array& a) { return test::float_type(a); }
 
 void both(const std::function<void(bool)>& body) {
   body(true);

@@ -7,16 +7,23 @@
 
 #include <nlohmann/json.hpp>
 
+#include "csrc/kernels/core/dtype.h"
+
 namespace step_oracle::test {
 
 struct Array {
-  std::string dtype;  // safetensors' name: U32 (float bits), U16 (bf16 bits), I64, U8, BOOL ...
+  std::string dtype;  // safetensors' name: U32 (float bits), U16 (bf16 bits), F16, I64, U8, BOOL ...
   std::vector<std::int64_t> shape;
   std::vector<std::uint8_t> bytes;
   std::int64_t numel() const;
   template <class T>
   const T* as() const { return reinterpret_cast<const T*>(bytes.data()); }
 };
+
+// The type of an array of floats.
+inline DType float_type(const Array& a) {
+  return a.dtype == "U32" ? DType::kF32 : a.dtype == "F16" ? DType::kF16 : DType::kBF16;
+}
 
 struct VectorFile {
   std::string name;               // e.g. "gelu_tanh_f32.2085"

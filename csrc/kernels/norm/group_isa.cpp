@@ -113,7 +113,7 @@ void group_terms(const GroupBackward& p, const GroupSums& s, std::int64_t group)
     const float gamma = p.gamma ? widen(at<T>(p.gamma, first_channel + i)) : 1.0f;
     if (p.shape.places == 1) {
       const float dy = widen(at<T>(p.dy, index));
-      one[t] = fma(dy * widen(at<T>(p.x, index)), gamma, one[t]);
+      one[t] = fma(widen(narrow<T>(dy * widen(at<T>(p.x, index)))), gamma, one[t]);  // rounded to T
       two[t] = fma(dy, gamma, two[t]);
     } else {
       one[t] = fma(s.ds[index], gamma, one[t]);

@@ -102,7 +102,9 @@ void backward(const GroupBackward& p) {
         const std::int64_t index = ng * d + i;
         const float gamma = p.gamma ? X::get(p.gamma, ng % s.groups * d + i) : 1.0f;
         float &sum1 = a[static_cast<std::size_t>(t)], &sum2 = b[static_cast<std::size_t>(t)];
-        sum1 = fma(one ? X::get(p.dy, index) * X::get(p.x, index) : ds[static_cast<std::size_t>(index)], gamma, sum1);
+        // The kernel multiplies two elements in their own type.
+        const float product = one ? widen(narrow<T>(X::get(p.dy, index) * X::get(p.x, index))) : 0.0f;
+        sum1 = fma(one ? product : ds[static_cast<std::size_t>(index)], gamma, sum1);
         sum2 = fma(one ? X::get(p.dy, index) : db[static_cast<std::size_t>(index)], gamma, sum2);
       }
     const float sum1 = sum_of(a), sum2 = sum_of(b), mean = X::get(p.mean, ng), rstd = X::get(p.rstd, ng);

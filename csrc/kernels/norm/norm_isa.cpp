@@ -143,7 +143,10 @@ void scale_vectorised(const ForwardParams& p, const T* x, T* y, float mean, floa
     for (std::int64_t i = 0; i < p.width; ++i)
       put(y + i, fma(widen(gamma[i]), rstd * (widen(x[i]) - mean), widen(beta[i])));
   } else if (beta) {
-    for (std::int64_t i = 0; i < p.width; ++i) put(y + i, fma(rstd, widen(x[i]) - mean, widen(beta[i])));
+    for (std::int64_t i = 0; i < p.width; ++i) {
+      const float d = widen(x[i]) - mean, b = widen(beta[i]);
+      put(y + i, i % 4 == 0 ? rstd * d + b : fma(rstd, d, b));  // of a group of four the first is not fused
+    }
   } else {
     for (std::int64_t i = 0; i < p.width; ++i)
       put(y + i, gamma ? widen(gamma[i]) * (rstd * (widen(x[i]) - mean)) : rstd * (widen(x[i]) - mean));
@@ -156,7 +159,9 @@ void scale_rowwise(const ForwardParams& p, const T* x, T* y, float mean, float r
   for (std::int64_t i = 0; i < p.width; ++i) {
     const float g = gamma ? widen(gamma[i]) : 1.0f;
     const float v =
-        p.rms ? (widen(x[i]) * rstd) * g : fma((widen(x[i]) - mean) * rstd, g, beta ? widen(beta[i]) : 0.0f);
+        p.rms ? (widen(x[i]) * rstd) * g
+        : gamma ? fma((widen(x[i]) - mean) * rstd, g, beta ? widen(beta[i]) : 0.0f)
+                : fma(widen(x[i]) - mean, rstd, beta ? widen(beta[i]) : 0.0f);
     y[i] = narrow<T>(canonical(v));
   }
 }

@@ -102,13 +102,13 @@ void forward_row(const ForwardParams& p, std::int64_t row, bool vectorised) {
     if (p.rms)
       y = vectorised ? g * (rstd * x) : (x * rstd) * g;
     else if (!vectorised)
-      y = fma((x - mean) * rstd, g, b);
+      y = p.gamma ? fma((x - mean) * rstd, g, b) : fma(x - mean, rstd, b);
     else if (p.gamma && p.beta)
       y = fma(g, rstd * (x - mean), b);
     else if (p.gamma)
       y = g * (rstd * (x - mean));
     else if (p.beta)
-      y = fma(rstd, x - mean, b);
+      y = i % 4 == 0 ? rstd * (x - mean) + b : fma(rstd, x - mean, b);  // of a group of four the first is not fused
     else
       y = rstd * (x - mean);
     store(p.y, p.type, row * p.width + i, y);

@@ -57,7 +57,7 @@ void wide_bias_corrections(const AdamParams& p, float* bc1, float* root2) {
 }
 
 Apart apart_of(const AdamParams& p) {
-  if (p.mode == WeightDecay::kDecoupled || p.grad_scale || p.fuses_everywhere) return Apart::kNone;
+  if (p.mode == WeightDecay::kDecoupled || p.grad_scale || p.fuses_everywhere || p.max_v) return Apart::kNone;
   if (p.maximize) return Apart::kAll;
   return p.vectorised ? Apart::kFirstOf4 : Apart::kFirst512;
 }

@@ -62,7 +62,7 @@ void adam(const AdamParams& a) {
     if (k.weight_decay != 0.0f) {
       if (a.mode == WeightDecay::kDecoupled)
         w = fma(w, k.decay, w);
-      else if (!a.grad_scale && !a.fuses_everywhere && (a.maximize || slot == 0))
+      else if (!a.grad_scale && !a.fuses_everywhere && !a.max_v && (a.maximize || slot == 0))
         d = d + w * k.weight_decay;
       else
         d = fma(w, k.weight_decay, d);

@@ -21,7 +21,12 @@ void convert_run(const PointwiseBody& body, const Loop& loop, char* const* data,
   const auto fn = body.convert[static_cast<int>(from)][static_cast<int>(to)];
   const bool dense_in = stride[1] == static_cast<std::int64_t>(size_of(from));
   const bool dense_out = stride[0] == static_cast<std::int64_t>(size_of(to));
-  if (dense_in && dense_out) return fn(data[1], data[0], n, nan);
+  const bool widens = from == DType::kF16 && to == DType::kF32;  // an addition to zero: a NaN becomes the card's
+  if (dense_in && dense_out) {
+    fn(data[1], data[0], n, nan);
+    if (widens) body.canonical(reinterpret_cast<float*>(data[0]), n);
+    return;
+  }
   std::array<std::uint64_t, kBlock> a, b;
   for (std::int64_t i = 0; i < n; i += kBlock) {
     const std::int64_t m = std::min(kBlock, n - i);
@@ -32,6 +37,7 @@ void convert_run(const PointwiseBody& body, const Loop& loop, char* const* data,
     }
     char* out = data[0] + i * stride[0];
     fn(in, dense_out ? static_cast<void*>(out) : b.data(), m, nan);
+    if (widens) body.canonical(dense_out ? reinterpret_cast<float*>(out) : reinterpret_cast<float*>(b.data()), m);
     if (!dense_out) body.scatter[log2_size(to)](b.data(), out, stride[0], m);
   }
 }

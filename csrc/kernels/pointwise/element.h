@@ -31,11 +31,17 @@ inline Half narrow_half(float x) { return Half{convert::to_fp16(x)}; }
 inline Brain narrow_exact(float x) {
   return Brain{x != x ? static_cast<std::uint16_t>(bits_of(x) >> 16) : convert::to_bf16(x)};
 }
+inline Half narrow_half_exact(float x) {
+  const std::uint32_t u = bits_of(x);
+  const auto nan = static_cast<std::uint16_t>((u >> 16 & 0x8000u) | 0x7c00u | (u >> 13 & 0x3ffu));
+  return Half{x != x ? nan : convert::to_fp16(x)};
+}
 
 // Narrower integers take the low bits of the 32-bit result [fit].
 inline std::int64_t to_int64(double x) { return convert::to_int64(x); }
+// NaN: 0 from float, the low end from double [spec PTX ISA, cvt].
 inline std::int32_t to_int32(double x) {
-  if (x != x) return 0;
+  if (x != x) return INT32_MIN;
   return x >= 0x1p31 ? INT32_MAX : x <= -0x1p31 ? INT32_MIN : static_cast<std::int32_t>(x);
 }
 
@@ -89,9 +95,10 @@ inline void store(double x, std::int8_t& out, Nan16) { out = static_cast<std::in
 inline void store(std::int64_t x, std::uint8_t& out, Nan16) { out = static_cast<std::uint8_t>(x); }
 inline void store(double x, std::uint8_t& out, Nan16) { out = static_cast<std::uint8_t>(to_int64(x)); }
 inline void store(float x, std::int64_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
-inline void store(float x, std::int32_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
-inline void store(float x, std::int16_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
-inline void store(float x, std::int8_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
+inline double zero_for_nan(float x) { return x != x ? 0.0 : static_cast<double>(x); }
+inline void store(float x, std::int32_t& out, Nan16 n) { store(zero_for_nan(x), out, n); }
+inline void store(float x, std::int16_t& out, Nan16 n) { store(zero_for_nan(x), out, n); }
+inline void store(float x, std::int8_t& out, Nan16 n) { store(zero_for_nan(x), out, n); }
 inline void store(float x, std::uint8_t& out, Nan16 n) { store(static_cast<double>(x), out, n); }
 
 SO_ISA_END

@@ -28,15 +28,20 @@ inline std::int64_t wrap_mul(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
 
-// Division by zero is undefined on the card too: the quotient is -1 and the remainder the dividend [fit].
-inline std::int64_t int_div(std::int64_t a, std::int64_t b) { return b == 0 ? -1 : b == -1 ? wrap_sub(0, a) : a / b; }
-inline std::int64_t int_fmod(std::int64_t a, std::int64_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
+// By zero the card's quotient and remainder are all ones, and of 64 bits the lower 32 where the dividend has no more;
+// floor_divide gives 0 [probe compiled kernels of torch 2.13.0].
+inline std::int64_t ones_for(std::int64_t a) { return a >= 0 && a <= 0xffffffffll ? 0xffffffffll : -1; }
+inline std::int64_t int_div(std::int64_t a, std::int64_t b) {
+  return b == 0 ? ones_for(a) : b == -1 ? wrap_sub(0, a) : a / b;
+}
+inline std::int64_t int_fmod(std::int64_t a, std::int64_t b) { return b == 0 ? ones_for(a) : b == -1 ? 0 : a % b; }
 inline std::int64_t int_remainder(std::int64_t a, std::int64_t b) {
   const std::int64_t m = int_fmod(a, b);
-  return m != 0 && (m < 0) != (b < 0) ? m + b : m;
+  return b != 0 && m != 0 && (m < 0) != (b < 0) ? m + b : m;
 }
 inline std::int64_t int_floor_div(std::int64_t a, std::int64_t b) {
   const std::int64_t m = int_fmod(a, b), q = int_div(a, b);
+  if (b == 0) return 0;
   return m != 0 && (m < 0) != (b < 0) ? q - 1 : q;
 }
 // Squaring from the lowest bit [src ATen/native/Pow.h]; a negative exponent of anything but 1 and -1 gives 0.

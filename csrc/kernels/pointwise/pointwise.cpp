@@ -55,6 +55,7 @@ class Input {
     if (type_ != common_) {
       Buffer& to = common_ == compute_ ? out : b;
       convert(type_, common_, from, to.data(), n);
+      if (type_ == DType::kF16 && common_ == DType::kF32) body_.canonical(reinterpret_cast<float*>(to.data()), n);
       from = to.data();
     }
     if (common_ != compute_)
@@ -97,6 +98,8 @@ class Output {
     if (result_ != common_) {
       if (exact_ && common_ == DType::kBF16)
         body_.narrow_exact(from, a.data(), n);
+      else if (exact_ && common_ == DType::kF16)
+        body_.narrow_exact_half(from, a.data(), n);
       else
         convert(result_, common_, from, a.data(), n);
       from = a.data();

@@ -37,7 +37,9 @@ struct PointwiseBody {
   const pointwise::MapFn* maps_half;  // by row: domain H rounding to float16, null for the others
   // [from][to], contiguous; equal types are null (copy the bytes).
   void (*const (*convert)[pointwise::kDTypes])(const void* in, void* out, std::int64_t n, std::uint16_t bf16_nan);
-  void (*narrow_exact)(const void* in, void* out, std::int64_t n);  // float -> bfloat16, payloads kept
+  void (*narrow_exact)(const void* in, void* out, std::int64_t n);       // float -> bfloat16, payloads kept
+  void (*narrow_exact_half)(const void* in, void* out, std::int64_t n);  // float -> float16, payloads kept
+  void (*canonical)(float* x, std::int64_t n);                           // every NaN becomes the card's
   // By log2 of the element size: strided -> contiguous and back.
   void (*gather[4])(const void* in, std::int64_t stride, void* out, std::int64_t n);
   void (*scatter[4])(const void* in, void* out, std::int64_t stride, std::int64_t n);

@@ -128,6 +128,14 @@ void narrow_all_exact(const void* in, void* out, std::int64_t n) {
   Brain* y = static_cast<Brain*>(out);
   for (std::int64_t i = 0; i < n; ++i) y[i] = narrow_exact(x[i]);
 }
+void narrow_all_exact_half(const void* in, void* out, std::int64_t n) {
+  const float* x = static_cast<const float*>(in);
+  Half* y = static_cast<Half*>(out);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = narrow_half_exact(x[i]);
+}
+void canonical_all(float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = canonical(x[i]);
+}
 
 // ---- moves of bits
 template <class U>
@@ -196,6 +204,8 @@ const PointwiseBody pointwise_body = {
     kMapsHalf,
     kConvert,
     &narrow_all_exact,
+    &narrow_all_exact_half,
+    &canonical_all,
     {&gather<std::uint8_t>, &gather<std::uint16_t>, &gather<std::uint32_t>, &gather<std::uint64_t>},
     {&scatter<std::uint8_t>, &scatter<std::uint16_t>, &scatter<std::uint32_t>, &scatter<std::uint64_t>},
     {&move<std::uint8_t>, &move<std::uint16_t>, &move<std::uint32_t>, &move<std::uint64_t>},

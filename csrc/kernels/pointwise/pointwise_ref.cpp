@@ -58,6 +58,12 @@ Value through(const Value& v, DType type, std::uint16_t nan) {
   store_as(v, type, bytes, nan);
   return load(bytes, type);
 }
+// A cast of float16 to float32 is an addition to zero on the card: its NaN is the card's.
+Value loaded_for_cast(const char* p, DType from, DType to) {
+  Value v = load(p, from);
+  if (from == DType::kF16 && to == DType::kF32) v.f = canonical(v.f);
+  return v;
+}
 
 struct Arguments {
   Value in[3];
@@ -130,7 +136,7 @@ void map(const Params& p) {
       const Value loaded = load(data[k + 1], type);
       const bool opmath = row.domain != Domain::D && row.domain != Domain::I && p.opmath_operands >> (k + 1) & 1;
       const DType common = opmath ? DType::kF32 : p.common;
-      a.in[k] = type == common ? loaded : through(loaded, common, p.bf16_nan);
+      a.in[k] = type == common ? loaded : through(loaded_for_cast(data[k + 1], type, common), common, p.bf16_nan);
     }
     const Value v = kEval[static_cast<int>(row.index)](a);
     const DType common = row.kind == Kind::test ? DType::kBool : p.common, out = p.loop.operand[0].dtype;
@@ -138,6 +144,9 @@ void map(const Params& p) {
     if (row.kind == Kind::exact && common == DType::kBF16) {
       const Brain b = narrow_exact(v.f);
       std::memcpy(bytes, &b, 2);
+    } else if (row.kind == Kind::exact && common == DType::kF16) {
+      const Half h = narrow_half_exact(v.f);
+      std::memcpy(bytes, &h, 2);
     } else {
       store_as(v, common, bytes, p.bf16_nan);
     }
@@ -156,7 +165,7 @@ void copy(const Loop& loop, std::uint16_t bf16_nan) {
     if (to == from)
       std::memcpy(data[0], data[1], size_of(to));
     else
-      store_as(load(data[1], from), to, data[0], bf16_nan);
+      store_as(loaded_for_cast(data[1], from, to), to, data[0], bf16_nan);
   }
 }
 

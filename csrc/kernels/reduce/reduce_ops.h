@@ -52,6 +52,25 @@ struct Product : Plus<A> {
   static A step(A a, A x) { return a * x; }
   static A merge(A a, A b) { return a * b; }
 };
+// A product of 16-bit elements is of their type: every step rounds [src ReduceSumProdKernel.cu prod_functor; compiled
+// kernels of torch 2.13.0].
+template <class E>
+struct RoundedProduct : Product<float> {
+  static float step(float a, float x) { return widen(narrow<E>(a * x)); }
+  static float merge(float a, float b) { return step(a, b); }
+};
+template <class E, class A>
+struct ProductOf {
+  using Op = Product<A>;
+};
+template <>
+struct ProductOf<Bf16, float> {
+  using Op = RoundedProduct<Bf16>;
+};
+template <>
+struct ProductOf<F16, float> {
+  using Op = RoundedProduct<F16>;
+};
 template <class A>
 struct Norm0 : Plus<A> {
   static A step(A a, A x) { return a + (x == A(0) ? A(0) : A(1)); }
@@ -138,7 +157,7 @@ inline bool with_op(const reduce::Params& p, Fn& fn) {
       fn.template call<E, NanSum<A>>();
       return true;
     case Op::kProd:
-      fn.template call<E, Product<A>>();
+      fn.template call<E, typename ProductOf<E, A>::Op>();
       return true;
     case Op::kNorm0:
       fn.template call<E, Norm0<A>>();

@@ -235,7 +235,10 @@ SO_STUB(TensorIteratorBase, logaddexp, "logaddexp")
 SO_STUB(TensorIteratorBase, fmax, "fmax")
 SO_STUB(TensorIteratorBase, fmin, "fmin")
 SO_STUB(TensorIteratorBase, copysign, "copysign")
-SO_STUB(TensorIteratorBase, signbit, "signbit")
+void signbit_oracle(TensorIteratorBase& iter) {
+  run_map(iter, iter.dtype(1) == at::kHalf ? "signbit_half" : "signbit");
+}
+REGISTER_PRIVATEUSE1_DISPATCH(signbit_stub, &signbit_oracle)
 SO_STUB(TensorIteratorBase, heaviside, "heaviside")
 
 // alpha * scale and scale, in the type computed in; the input's scale is an operand.

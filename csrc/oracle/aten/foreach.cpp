@@ -285,8 +285,8 @@ void pair_into(TensorList out, TensorList self, TensorList other, const char* ma
   }
 SO_FOREACH_PAIR(mul, mul, "mul", false)
 SO_FOREACH_PAIR(div, div, "div", true)
-SO_FOREACH_PAIR(clamp_max, clamp_max, "foreach_minimum", false)
-SO_FOREACH_PAIR(clamp_min, clamp_min, "foreach_maximum", false)
+SO_FOREACH_PAIR(clamp_max, clamp_max, "foreach_minimum_list", false)
+SO_FOREACH_PAIR(clamp_min, clamp_min, "foreach_maximum_list", false)
 SO_FOREACH_PAIR(pow, pow, "pow", true)
 
 void alpha_into(TensorList out, TensorList self, TensorList other, const Scalar& alpha) {

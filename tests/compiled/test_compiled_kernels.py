@@ -1,0 +1,78 @@
+"""The virtual cards give the bytes of the compiled kernels of torch 2.13.0 for sm_80 and sm_90.
+
+A row of tests/data/compiled names an operation, its inputs by seed and its outputs by digest, with a few words each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from operations import DTYPES, OPERATIONS
+from seeded import operand
+
+import step_oracle
+
+DATA = pathlib.Path(__file__).resolve().parents[1] / "data/compiled"
+CARDS = {"sm_80": "a100-sxm-80gb", "sm_90": "h100-sxm"}
+Row = dict[str, Any]
+TABLES: dict[str, dict[str, list[Row]]] = {}
+for _path in sorted(DATA.glob("*.json")):
+    TABLES[_path.stem] = defaultdict(list)
+    for _row in json.loads(_path.read_text()):
+        TABLES[_path.stem][_row["op"]].append(_row)
+
+
+def tensor(dtype: str, raw: np.ndarray[Any, Any]) -> torch.Tensor:
+    signed = raw.view({1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}[raw.itemsize])
+    return torch.from_numpy(signed.copy()).view(DTYPES[dtype])
+
+
+INFINITY = {"f32": 0x7F800000, "f16": 0x7C00, "bf16": 0x7F80, "f64": 0x7FF << 52}
+
+
+def words(x: torch.Tensor, one_nan: str | None = None) -> np.ndarray[Any, Any]:
+    """the elements' bits; all NaN of type `one_nan` as one: where the tool does not know their pattern"""
+    x = x.cpu().contiguous()
+    size = x.element_size()
+    plain = x.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size])
+    out = plain.numpy().reshape(-1).view(f"<u{size}")
+    if one_nan and x.dtype == DTYPES[one_nan]:
+        nan = (out & np.array((1 << (8 * size - 1)) - 1, out.dtype)) > np.array(INFINITY[one_nan], out.dtype)
+        out = np.where(nan, np.array((1 << (8 * size - 1)) - 1, out.dtype), out)
+    return out
+
+
+def differences(row: Row, arch: str, index: int) -> list[str]:
+    device = torch.device("oracle", index)
+    given = {name: tensor(t, operand(t, n, kind, slot, seed)).to(device) for name, t, n, kind, slot, seed in row["inputs"]}
+    wanted = {**row["outputs"], **row.get(f"outputs {arch}", {})}
+    got = OPERATIONS[row["op"]](given, {**row, "device": device})
+    assert len(got) == len(wanted)
+    out = []
+    for (name, want), have in zip(wanted.items(), got, strict=True):
+        w = words(have, row.get("one nan"))
+        label = f"{row['op']} {row['type']} {row['shape']} {name} {arch}"
+        if len(w) != want["count"]:
+            out.append(f"{label}: {len(w)} elements, the kernel wrote {want['count']}")
+        elif hashlib.sha256(w.tobytes()).hexdigest()[:32] != want["sha256"]:
+            places = sorted({0, len(w) // 3, 2 * len(w) // 3, len(w) - 1})
+            few = [int(w[i]).to_bytes(w.itemsize, "big").hex() for i in places]
+            out.append(f"{label}: few {few}, want {want['few']}")
+    return out
+
+
+@pytest.mark.parametrize("table, op", [(t, op) for t, rows in TABLES.items() for op in rows])
+def test_bytes_of_the_compiled_kernel(table: str, op: str) -> None:
+    for index, card in enumerate(CARDS.values()):
+        step_oracle.set_card(card, index=index)
+    rows = TABLES[table][op]
+    assert rows
+    wrong = [line for row in rows for i, arch in enumerate(CARDS) for line in differences(row, arch, i)]
+    assert not wrong, "\n".join(wrong)
