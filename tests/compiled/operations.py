@@ -1,4 +1,4 @@
-"""What torch computes for a row of tests/data/compiled: one function a kernel, from its inputs to its outputs in order."""
+"""What torch computes for a row of tests/data/compiled: one function a kernel, from its inputs to its outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def is_float(x: torch.Tensor) -> bool:
 
 for _name in "neg abs sign floor ceil trunc round frac erf log2 log10 log1p expm1 sqrt reciprocal".split():
     simple(_name, getattr(torch, _name))
-for _name in "logical_not signbit isposinf isneginf bitwise_not fmod remainder maximum minimum fmax fmin copysign".split():
+for (
+    _name
+) in "logical_not signbit isposinf isneginf bitwise_not fmod remainder maximum minimum fmax fmin copysign".split():
     simple(_name, getattr(torch, _name))
 for _name in "heaviside logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor".split():
     simple(_name, getattr(torch, _name))
@@ -85,7 +87,9 @@ DTYPES = {
 }
 
 
-def reduction(name: str, function: Callable[..., torch.Tensor], whole: Callable[..., torch.Tensor] | None = None) -> None:
+def reduction(
+    name: str, function: Callable[..., torch.Tensor], whole: Callable[..., torch.Tensor] | None = None
+) -> None:
     """over the last dimension, the first, or all of a matrix"""
 
     def run(given: Inputs, row: Row) -> tuple[torch.Tensor, ...]:
@@ -100,7 +104,7 @@ def reduction(name: str, function: Callable[..., torch.Tensor], whole: Callable[
 
 
 for _name in "prod amax amin argmax argmin mean any all".split():
-    reduction(_name, lambda x, dim, f=getattr(torch, _name): f(x, dim))
+    reduction(_name, getattr(torch, _name))
 for _name, _order in (("norm0", 0), ("norm1", 1), ("norm2", 2), ("normmax", math.inf), ("normmin", -math.inf)):
     reduction(_name, lambda x, dim, order=_order: torch.linalg.vector_norm(x, order, dim))
 reduction("sum", lambda x, dim: x.sum(dim, dtype=x.dtype))
@@ -248,10 +252,8 @@ def _update(given: Inputs, row: Row) -> tuple[torch.Tensor, ...]:
 OPERATIONS["adam_amsgrad"] = OPERATIONS["adamw_amsgrad"] = _amsgrad
 OPERATIONS["foreach_norm_one"] = lambda given, row: tuple(torch._foreach_norm(listed(given, "x"), 1))
 OPERATIONS["foreach_norm_inf"] = lambda given, row: tuple(torch._foreach_norm(listed(given, "x"), math.inf))
-for _name in ("maximum", "minimum"):
-    OPERATIONS[f"foreach_{_name}"] = lambda given, row, f=getattr(torch, f"_foreach_{_name}"): tuple(
-        f(listed(given, "x"), listed(given, "y"))
-    )
+OPERATIONS["foreach_maximum"] = lambda given, row: tuple(torch._foreach_maximum(listed(given, "x"), listed(given, "y")))
+OPERATIONS["foreach_minimum"] = lambda given, row: tuple(torch._foreach_minimum(listed(given, "x"), listed(given, "y")))
 OPERATIONS["amp_unscale"] = _unscale
 OPERATIONS["amp_update"] = _update
 

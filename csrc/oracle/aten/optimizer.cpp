@@ -143,6 +143,9 @@ void check_and_unscale(TensorList grads, Tensor& found_inf, const Tensor& inv_sc
   const float scale = *inv_scale.const_data_ptr<float>();
   float* flag = found_inf.mutable_data_ptr<float>();
   for (const Tensor& g : grads) {
+    TORCH_CHECK_NOT_IMPLEMENTED(g.scalar_type() != at::kBFloat16,
+                                "_amp_foreach_non_finite_check_and_unscale_ has no bfloat16 kernel, on a card either: "
+                                "use a gradient scaler with float32 gradients, or none");
     const DType type = dtype_of(g, "_amp_foreach_non_finite_check_and_unscale_");
     const Tensor dense = g.is_non_overlapping_and_dense() ? g : g.contiguous();
     optimizer::unscale(dense.mutable_data_ptr(), type, dense.numel(), scale, flag, bf16_nan_of_current_card());
