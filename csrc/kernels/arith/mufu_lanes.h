@@ -1,18 +1,27 @@
-// mufu.h for the lanes of a vector (AVX-512): a permutation of registers replaces gathers, which cost more than all the
-// rest. Loops that these are inlined into keep the tables in registers.
+// mufu.h for the lanes of a vector (AVX-512; of AVX2 ex2 only). On AVX-512 permutations of registers replace
+// gathers, which cost more than all the rest; loops that these are inlined into keep the tables in registers.
 #pragma once
 #include "csrc/kernels/arith/mufu.h"
 
-#ifdef SO_MUFU_LANES
+#if defined(SO_ISA) && defined(__AVX2__)
+#define SO_EX2_LANES 1
 // gcc 12 calls the undefined vectors of its own header uninitialised (its bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
+#endif
 
+#ifdef SO_MUFU_LANES
 SO_ISA_BEGIN
 namespace mufu {
 using Lanes = __m512i;
 [[gnu::always_inline]] inline Lanes all(std::int32_t v) { return _mm512_set1_epi32(v); }
+[[gnu::always_inline]] inline Lanes add(Lanes a, Lanes b) { return _mm512_add_epi32(a, b); }
+[[gnu::always_inline]] inline Lanes sign_of(Lanes a) { return _mm512_srai_epi32(a, 31); }
+template <int kBits>
+[[gnu::always_inline]] inline Lanes shift_left(Lanes a) {
+  return _mm512_slli_epi32(a, kBits);
+}
 [[gnu::always_inline]] inline Lanes load(const void* p) { return _mm512_loadu_si512(p); }
 
 // t[i & 63]
@@ -135,6 +144,71 @@ struct Halves {
   return floats(cut(v.low), cut(v.high));
 }
 
+}  // namespace mufu
+SO_ISA_END
+#elif defined(SO_EX2_LANES)
+SO_ISA_BEGIN
+namespace mufu {
+using Lanes = __m256i;
+[[gnu::always_inline]] inline Lanes all(std::int32_t v) { return _mm256_set1_epi32(v); }
+[[gnu::always_inline]] inline Lanes add(Lanes a, Lanes b) { return _mm256_add_epi32(a, b); }
+[[gnu::always_inline]] inline Lanes sign_of(Lanes a) { return _mm256_srai_epi32(a, 31); }
+template <int kBits>
+[[gnu::always_inline]] inline Lanes shift_left(Lanes a) {
+  return _mm256_slli_epi32(a, kBits);
+}
+
+// Both words of a segment of kEx2 side by side: a gather of eight pairs costs half as much as two of eight words.
+struct Pairs {
+  std::int64_t of[64];  // high_square below, slope_low above
+};
+constexpr Pairs pairs() {
+  Pairs p{};
+  for (int i = 0; i < 64; ++i) {
+    const auto above = static_cast<std::uint64_t>(static_cast<std::uint32_t>(kEx2.slope_low[i]));
+    p.of[i] = static_cast<std::int64_t>(above << 32 | kEx2.high_square[i]);
+  }
+  return p;
+}
+alignas(64) constexpr Pairs kPairs = pairs();
+struct Segment {
+  Lanes high_square, slope_low;
+};
+[[gnu::always_inline]] inline Segment segment(Lanes i) {
+  const Lanes order = _mm256_permute4x64_epi64(i, 0xd8);  // 0 1 4 5, 2 3 6 7: the shuffles work in halves
+  const auto* from = reinterpret_cast<const long long*>(kPairs.of);
+  const __m256 a = _mm256_castsi256_ps(_mm256_i32gather_epi64(from, _mm256_castsi256_si128(order), 8));
+  const __m256 b = _mm256_castsi256_ps(_mm256_i32gather_epi64(from, _mm256_extracti128_si256(order, 1), 8));
+  return {_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd))};
+}
+
+// mufu::squarer: the rows' sum of cut products a_i floor(b / 2^(2 - i)) is (a b - a_0 (b mod 4) - 2 a_1 (b mod 2)) / 4,
+// for two pairs of three bits at a time in the halves of a word: bits 5 to 7 with 11 to 13 (with 14 to 16 above them:
+// products that are not cut), bits 2 to 4 with 14 to 16.
+[[gnu::always_inline]] inline Lanes squarer(Lanes x) {
+  const Lanes top = _mm256_srli_epi32(x, 8), h = _mm256_srli_epi32(x, 10);
+  const Lanes square = _mm256_madd_epi16(h, _mm256_sub_epi32(top, _mm256_add_epi32(h, h)));
+  const Lanes a =
+      _mm256_and_si256(_mm256_blend_epi16(_mm256_srli_epi32(x, 5), shift_left<14>(x), 0xaa), all(0x00070007));
+  const Lanes b = _mm256_blend_epi16(_mm256_srli_epi32(x, 11), shift_left<2>(x), 0xaa);
+  const Lanes first = _mm256_madd_epi16(_mm256_and_si256(a, all(0x00010001)), _mm256_and_si256(b, all(0x00030003)));
+  const Lanes second = _mm256_madd_epi16(_mm256_and_si256(a, all(0x00020002)), _mm256_and_si256(b, all(0x00010001)));
+  const Lanes rows = _mm256_sub_epi32(_mm256_madd_epi16(a, b), add(first, second));
+  return add(square, _mm256_srli_epi32(rows, 2));
+}
+
+// As for AVX-512.
+[[gnu::always_inline]] inline Lanes ex2_word(Lanes f, Lanes exponent) {
+  const Lanes x = _mm256_and_si256(f, all(0x1ffff));
+  const auto [high_square, slope_low] = segment(_mm256_and_si256(_mm256_srli_epi32(f, 17), all(63)));
+  const Lanes square = add(_mm256_and_si256(high_square, all(511)), all(kSquareBase));
+  const Lanes product = _mm256_mullo_epi32(_mm256_srai_epi32(slope_low, 15), x);
+  const Lanes bent = _mm256_madd_epi16(square, squarer(x));
+  const Lanes low = _mm256_and_si256(slope_low, all(0x7fff));
+  const Lanes rest = _mm256_srai_epi32(add(add(product, bent), low), 15);
+  const Lanes fraction = add(add(_mm256_srli_epi32(high_square, 9), x), rest);
+  return add(fraction, add(_mm256_and_si256(f, all(~0x7fffff)), exponent));
+}
 }  // namespace mufu
 SO_ISA_END
 #endif

@@ -1,5 +1,5 @@
-// Rows of maps.inc over vectors (AVX-512) whose tables stay in registers through the loop; the other rows call a vector
-// function for each 16 elements. The formulas are maps.inc's.
+// Rows of maps.inc over vectors (AVX-512, AVX2) whose tables stay in registers through the loop; the other rows call a
+// vector function for each 16 elements. The formulas are maps.inc's.
 #pragma once
 #include "csrc/kernels/arith/libdevice_lanes.h"
 #include "csrc/kernels/pointwise/pointwise_body.h"
@@ -13,13 +13,14 @@ struct InLanes {
   static constexpr pointwise::MapFn fn = nullptr;
 };
 
-#ifdef SO_MUFU_LANES
+#ifdef SO_EX2_LANES
 namespace lanes {
 using libdevice::all;
 using libdevice::all_within;
 using libdevice::Floats;
 using libdevice::kFloats;
 using libdevice::load;
+using libdevice::negated;
 using libdevice::store;
 
 // Calls run(begin, end, whole) over pieces of [0, n): whole ones, multiples of kFloats whose elements of `x` are within
@@ -34,11 +35,6 @@ template <class Run>
   }
 }
 
-[[gnu::always_inline]] inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
-[[gnu::always_inline]] inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
-[[gnu::always_inline]] inline Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
-[[gnu::always_inline]] inline Floats negated(Floats a) { return _mm512_xor_ps(a, all(-0.0f)); }
-
 struct Exp {
   static constexpr float kLimit = libdevice::kExpInside;
   [[gnu::always_inline]] static Floats of(Floats x) { return libdevice::exp_inside(x); }
@@ -46,37 +42,35 @@ struct Exp {
 struct Sigmoid {
   static constexpr float kLimit = libdevice::kExpInside;
   [[gnu::always_inline]] static Floats of(Floats x) {
-    return div(all(1.0f), add(all(1.0f), libdevice::exp_inside(negated(x))));
+    return all(1.0f) / (all(1.0f) + libdevice::exp_inside(negated(x)));
   }
 };
 struct Silu {
   static constexpr float kLimit = libdevice::kExpInside;
-  [[gnu::always_inline]] static Floats of(Floats x) {
-    return div(x, add(all(1.0f), libdevice::exp_inside(negated(x))));
-  }
+  [[gnu::always_inline]] static Floats of(Floats x) { return x / (all(1.0f) + libdevice::exp_inside(negated(x))); }
 };
 struct Erf {
   [[gnu::always_inline]] static Floats of(Floats x) { return libdevice::canonical(libdevice::erf_lanes(x)); }
 };
 struct GeluErf {
   [[gnu::always_inline]] static Floats of(Floats x) {
-    const Floats cdf = add(all(1.0f), libdevice::erf_lanes(mul(x, all(0x1.6a09e6p-1f))));
-    return libdevice::canonical(mul(mul(x, all(0.5f)), cdf));
+    const Floats cdf = all(1.0f) + libdevice::erf_lanes(x * all(0x1.6a09e6p-1f));
+    return libdevice::canonical((x * all(0.5f)) * cdf);
   }
 };
 struct SiluBackward {  // dy, x
   static constexpr float kLimit = libdevice::kExpInside;
   [[gnu::always_inline]] static Floats of(Floats dy, Floats x) {
-    const Floats s = Sigmoid::of(x), rest = _mm512_sub_ps(all(1.0f), s);
-    return libdevice::canonical(mul(mul(dy, s), libdevice::fma(x, rest, 1.0f)));
+    const Floats s = Sigmoid::of(x);
+    return libdevice::canonical((dy * s) * libdevice::fma(x, all(1.0f) - s, 1.0f));
   }
 };
 struct GeluErfBackward {                  // dy, x
   static constexpr float kLimit = 13.0f;  // x^2 / 2 is within kExpInside
   [[gnu::always_inline]] static Floats of(Floats dy, Floats x) {
-    const Floats pdf = mul(libdevice::exp_inside(mul(mul(x, all(-0.5f)), x)), all(0x1.988454p-2f));
-    const Floats cdf = mul(all(0.5f), add(all(1.0f), libdevice::erf_lanes(mul(x, all(0x1.6a09e6p-1f)))));
-    return libdevice::canonical(mul(dy, add(cdf, mul(x, pdf))));
+    const Floats pdf = libdevice::exp_inside((x * all(-0.5f)) * x) * all(0x1.988454p-2f);
+    const Floats cdf = all(0.5f) * (all(1.0f) + libdevice::erf_lanes(x * all(0x1.6a09e6p-1f)));
+    return libdevice::canonical(dy * (cdf + x * pdf));
   }
 };
 
