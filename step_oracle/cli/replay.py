@@ -86,7 +86,9 @@ def describe(report: ReplayReport, everything: bool = False) -> None:
     from step_oracle.plans import assumed_notice
 
     c = report.counts
-    print(f"replay ({report.mode}) on {report.card}: {c['match']} match, {c['mismatch']} mismatch, "
+    found = len({n["index"] for n in report.choices if not n["given"]})
+    by_choice = f" ({found} by a choice)" if found else ""
+    print(f"replay ({report.mode}) on {report.card}: {c['match']} match{by_choice}, {c['mismatch']} mismatch, "
           f"{c['unmodelled']} unmodelled, {c['carried']} carried; {report.outputs} outputs compared in "
           f"{report.seconds:.1f} s")
     print(f"read from the recording: {report.declared_inputs} declared inputs, {report.reads_from_recording} others")

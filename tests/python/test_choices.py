@@ -118,6 +118,12 @@ def test_wrong_bytes_are_no_order_s(mixed: str, tmp_path: pathlib.Path) -> None:
     assert report.counts["carried"] == 1 and report.choices == [] and "a race" in report.carried[0]["reason"]
 
 
+@pytest.mark.parametrize("mode", ["op-local", "end-to-end"])
+def test_another_card_s_bytes_are_no_order_s(mode: str, mixed: str) -> None:
+    report = step_oracle.replay(mixed, mode=mode, card="h100-sxm")
+    assert not report.ok and report.choices == [] and report.counts["mismatch"] >= 2
+
+
 def test_orders_of_equal_bytes_are_a_tie(tmp_path: pathlib.Path) -> None:
     path = recorded(tmp_path / "dead.trace", "1 3 0 2", dead_head=True)  # no gradient comes into one head
     report = step_oracle.replay(path, ties=True)
@@ -177,6 +183,25 @@ def test_a_choice_that_no_call_takes_is_an_error_in_a_live_run() -> None:
         torch.ones(3, device="oracle").exp()
 
 
+def test_the_operator_below_has_its_positions_first(tmp_path: pathlib.Path) -> None:
+    step_oracle.set_card("a100-sxm-80gb")
+    torch.manual_seed(6)
+    q, k, v, g = (torch.randn(BATCH, 190, HEADS, 16).to("oracle") for _ in range(4))
+    rows = [draw.sample(range(3), 3) for draw in [random.Random(7)] for _ in range(BATCH * HEADS * 3)]
+    value = "|".join(" ".join(map(str, row)) for row in rows)
+    below = {"_efficient_attention_backward": {"dq_order": [{"call": None, "value": value}]}}
+    path = str(tmp_path / "t.trace")
+    with choose(below), step_oracle.record(path, keep="all"):
+        out, lse, seed, offset, n, m = torch.ops.aten._efficient_attention_forward(
+            q, k, v, None, None, None, None, None, 0.0, 0, True
+        )
+        torch.ops.aten._efficient_attention_backward(
+            g, q, k, v, None, out, None, None, int(m), int(n), lse, 0.0, seed, offset, 0, False
+        )
+    report = step_oracle.replay(path)
+    assert report.ok and [c["value"] for c in report.choices] == [value]
+
+
 def test_calls_are_told_apart(tmp_path: pathlib.Path) -> None:
     step_oracle.set_card("t4")
     torch.manual_seed(5)
@@ -233,6 +258,7 @@ def test_the_command(mixed: str, tmp_path: pathlib.Path, capsys: Any) -> None:
     saved = tmp_path / "choices.json"
     assert main(["replay", mixed, "--save-choices", str(saved), "--quiet"]) == 0
     out = capsys.readouterr().out
+    assert " match (1 by a choice), 0 mismatch" in out
     assert "choice: op" in out and "dq_order '0|" in out and "(found by the recorded bytes, " in out
     assert load(saved) == order(each_tile(1)) and saved.read_text() == dump(order(each_tile(1)))
     assert main(["replay", mixed, "--choices", str(saved), "--json"]) == 0

@@ -35,7 +35,7 @@ struct ChoiceSearch::Call {
   const rec::TensorT& recorded;  // what the choice decides
   std::uint64_t index;
   const aten::OpenChoice& open;
-  const std::function<void()>&rewind, &tick;
+  const Caller& caller;
   int& tried;
 
   const at::Tensor& result(const torch::jit::Stack& s) const { return s.at(open.result).toTensor(); }
@@ -44,17 +44,17 @@ struct ChoiceSearch::Call {
     choice.value = value;
     const aten::ForcedChoice forced(choice);
     torch::jit::Stack again = args;
-    rewind();
+    caller.rewind();
     op.callBoxed(again);
     ++tried;
-    tick();
+    caller.tick();
     return again;
   }
 };
 
 bool ChoiceSearch::settle(const c10::OperatorHandle& op, const torch::jit::Stack& args, torch::jit::Stack& stack,
                           const rec::OpT& recorded, std::uint64_t index, const aten::OpenChoice& open,
-                          const std::function<void()>& rewind, const std::function<void()>& tick) {
+                          const Caller& caller) {
   tried = 0;
   const rec::ValueT& value = *recorded.returns.at(open.result);
   if (value.kind != rec::ValueKind::Tensor || !stack.at(open.result).isTensor()) return false;
@@ -63,11 +63,12 @@ bool ChoiceSearch::settle(const c10::OperatorHandle& op, const torch::jit::Stack
   if (!t.created || t.mutated || t.after_state != rec::DigestState::Known || own.sizes() != at::IntArrayRef(t.sizes))
     return false;
   tried = 1;
-  Call call{op, args, stack, t, index, open, rewind, tick, tried};
+  Call call{op, args, stack, t, index, open, caller, tried};
   if (digest_of(own) == t.after && !ties_wanted_) {
     note(call, open.whole.front());
     return true;
   }
+  if (!caller.has_recorded_inputs()) return false;
   return trace_.has_blob(t.after) ? search_parts(call) : search_whole(call);
 }
 

@@ -33,15 +33,19 @@ struct ChoiceTie {
 // digest, the values that treat all parts alike are tried.
 class ChoiceSearch {
  public:
+  // What a search asks of the replay.
+  struct Caller {
+    std::function<bool()> has_recorded_inputs;  // else no variant can be told from another
+    std::function<void()> rewind;               // puts the generators where they stood before the op; before each candidate
+    std::function<void()> tick;                 // after each candidate
+  };
   // `ties`: all variants are tried, not only until one has the recorded bytes.
   ChoiceSearch(const Trace& trace, bool ties) : trace_(trace), ties_wanted_(ties) {}
 
   // `stack` holds the results of an op that was called with `args` and took the first variant of `open`. Where a variant
-  // has the recorded bytes, its results take the place. `rewind` puts the generators where they stood before the op,
-  // before each candidate; `tick` is called after it. False where none has.
+  // has the recorded bytes, its results take the place. False where none has.
   bool settle(const c10::OperatorHandle& op, const torch::jit::Stack& args, torch::jit::Stack& stack,
-              const rec::OpT& recorded, std::uint64_t index, const aten::OpenChoice& open,
-              const std::function<void()>& rewind, const std::function<void()>& tick);
+              const rec::OpT& recorded, std::uint64_t index, const aten::OpenChoice& open, const Caller& caller);
 
   int tried = 0;  // by the last search
   std::vector<ChoiceNote> notes;

@@ -282,9 +282,37 @@ class Runner {
   }
 
   void call(const c10::OperatorHandle& handle, const rec::OpT& op, torch::jit::Stack& stack) {
-    const std::function<void()> tick = [&] {
-      if (options_.progress) options_.progress(index_, trace_.ops.size());
-    };
+    const ChoiceSearch::Caller caller{[&] { return has_recorded_inputs(op); }, rewinding(op), [&] {
+                                        if (options_.progress) options_.progress(index_, trace_.ops.size());
+                                      }};
+    const torch::jit::Stack args = stack;
+    if (options_.fit_plans) plan::take_asked();
+    given_->take_taken();  // of an op that raised
+    handle.callBoxed(stack);
+    if (options_.fit_plans) plans_tried_ = search_.refine(handle, args, stack, op, index_, caller.tick);
+    for (aten::Choice& c : given_->take_taken()) {
+      choice_taken_ = fmt::format("the given {}, '{:.80}'", c.name, c.value);
+      choices_.notes.push_back({index_, std::move(c), true});
+    }
+    for (const aten::OpenChoice& open : std::exchange(opened_, {})) {
+      const bool settled = choices_.settle(handle, args, stack, op, index_, open, caller);
+      if (settled && open.race) races_.clear();
+      if (!settled && choices_.tried > 1 && !open.race)
+        choice_taken_ = fmt::format("none of {} variants of {} gives these bytes", choices_.tried, open.choice.name);
+    }
+  }
+
+  bool has_recorded_inputs(const rec::OpT& op) {
+    for (std::size_t i = 0; i < op.tensors.size(); ++i) {
+      const rec::TensorT& t = *op.tensors[i];
+      if (t.created || t.storage == 0 || t.before_state != DigestState::Known) continue;
+      if (digest_of(tensor_at(op, i)) != t.before) return false;
+    }
+    return true;
+  }
+
+  // Puts the op's generators where they stand now.
+  std::function<void()> rewinding(const rec::OpT& op) const {
     std::vector<std::pair<at::Generator, std::vector<std::uint8_t>>> before;
     for (const auto& g : op.generators)
       if (on_card(g->device)) {
@@ -292,27 +320,12 @@ class Runner {
         std::lock_guard<std::mutex> lock(generator.mutex());
         before.emplace_back(generator, state_of(generator));
       }
-    const std::function<void()> rewind = [&] {
+    return [before = std::move(before)]() mutable {
       for (auto& [generator, state] : before) {
         std::lock_guard<std::mutex> lock(generator.mutex());
         generator.set_state(bytes_tensor(state));
       }
     };
-    const torch::jit::Stack args = stack;
-    if (options_.fit_plans) plan::take_asked();
-    given_->take_taken();  // of an op that raised
-    handle.callBoxed(stack);
-    if (options_.fit_plans) plans_tried_ = search_.refine(handle, args, stack, op, index_, tick);
-    for (aten::Choice& c : given_->take_taken()) {
-      choice_taken_ = fmt::format("the given {}, '{:.80}'", c.name, c.value);
-      choices_.notes.push_back({index_, std::move(c), true});
-    }
-    for (const aten::OpenChoice& open : std::exchange(opened_, {})) {
-      const bool settled = choices_.settle(handle, args, stack, op, index_, open, rewind, tick);
-      if (settled && open.race) races_.clear();
-      if (!settled && choices_.tried > 1 && !open.race)
-        choice_taken_ = fmt::format("none of {} variants of {} gives these bytes", choices_.tried, open.choice.name);
-    }
   }
 
   at::Tensor tensor_at(const rec::OpT& op, std::size_t i) {
