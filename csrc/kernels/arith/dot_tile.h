@@ -2,8 +2,10 @@
 //
 //   fast    float32 and int32 lanes, four operations a vector of products. Within a group of products the scale is
 //           2^(F - E), E the group's largest exponent; a product times the scale, converted to int32 with truncation,
-//           is the aligned product (a * b is exact in float32). Not safe near the ends of the exponent range, nor where
-//           an int32 sum may wrap: guards find that, and the tile's panel of k is done again in the next form.
+//           is the aligned product (a * b is exact in float32). Unchecked, where all exponents are known to lie well
+//           inside the range and E not above F, the scaling is an addition to the exponent field: the units that
+//           multiply are the scarce ones. Checked, it multiplies; not safe near the ends of the exponent range, nor
+//           where an int32 sum may wrap: guards find that, and the tile's panel of k is done again in the next form.
 //   wide    double lanes, any finite factors whose sums cannot overflow float32.
 //   scalar  arith/dot_add.h, the caller's: rows and columns that hold an infinity or NaN, and sums that may overflow.
 //
@@ -171,6 +173,20 @@ inline void wide_tile(const Tile& t) {
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 
+// The exponent field that a group without any number other than zero gets where unchecked: zeros, with the scale added
+// to their field, must stay below 1, and no accumulator be smaller (see form_for).
+template <int kFractionBits>
+inline constexpr std::uint32_t kFloorField = kFractionBits + 4;
+
+// What scales by 2^(F - E): a float, or, unchecked, an addend for exponent fields.
+template <bool kChecked>
+SO_ALWAYS_INLINE IntVec aligned(Vec x, IntVec scale) {
+  if constexpr (kChecked)
+    return truncated(mul(x, float_of(scale)));
+  else
+    return truncated(float_of(add_int(bits_of(x), scale)));
+}
+
 // Largest exponent field, of product or accumulator, below which the fast form is not used: the scale 2^(F - E) and its
 // inverse stay normal, and products that are subnormal in float32 are truncated to nothing as they must be.
 template <int kFractionBits>
@@ -194,8 +210,10 @@ template <int kTerms, int kFractionBits, bool kChecked>
 #pragma GCC unroll 4
     for (int v = 0; v < kTensorVecs; ++v) acc[r][v] = t.first ? zeros() : load(t.acc + r * t.acc_pitch + v * kLanes);
   const IntVec exponent_mask = broadcast_int(0x7f800000u);
-  const IntVec scale_base = broadcast_int(static_cast<std::uint32_t>(254 + kFractionBits) << 23);
-  const IntVec inverse_base = broadcast_int(254u << 23);
+  constexpr std::uint32_t kScaleOfOne = kChecked ? 127 : 0;
+  const IntVec scale_base = broadcast_int((127 + kFractionBits + kScaleOfOne) << 23);
+  const IntVec inverse_base = broadcast_int((127 + kScaleOfOne) << 23);
+  const IntVec floor = broadcast_int(0x01010101u * kFloorField<kFractionBits>);
   const IntVec zero_shift = broadcast_int(t.only_zeros ? 1u << 23 : 0u);
   IntVec lowest = broadcast_int(0xffffffffu);
   Vec largest_sum = zeros();
@@ -224,6 +242,9 @@ template <int kTerms, int kFractionBits, bool kChecked>
         for (int r = 0; r < kRows; ++r)
           bytes[r] = max_bytes(bytes[r], sub_bytes_saturated(broadcast_int(a_exponent[r * t.a_pitch + s]), e));
       }
+      if (!kChecked)
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) bytes[r] = max_bytes(bytes[r], floor);
       IntVec sum[kRows][kTensorVecs];
       IntVec scale[kRows][kTensorVecs];
 #pragma GCC unroll 4
@@ -235,7 +256,7 @@ template <int kTerms, int kFractionBits, bool kChecked>
           const IntVec e = max_int(fields[v], and_int(bits_of(acc[r][v]), exponent_mask));
           if (kChecked) lowest = min_unsigned(lowest, sub_int(e, zero_shift));
           scale[r][v] = sub_int(scale_base, e);
-          sum[r][v] = truncated(mul(acc[r][v], float_of(scale[r][v])));
+          sum[r][v] = aligned<kChecked>(acc[r][v], scale[r][v]);
         }
       }
       // Not unrolled: gcc would put the additions off to the end and spill every converted product.
@@ -248,8 +269,7 @@ template <int kTerms, int kFractionBits, bool kChecked>
         for (int v = 0; v < kTensorVecs; ++v) {
           const Vec y = load(b + s * kCols + v * kLanes);
 #pragma GCC unroll 4
-          for (int r = 0; r < kRows; ++r)
-            sum[r][v] = add_int(sum[r][v], truncated(mul(mul(x[r], y), float_of(scale[r][v]))));
+          for (int r = 0; r < kRows; ++r) sum[r][v] = add_int(sum[r][v], aligned<kChecked>(mul(x[r], y), scale[r][v]));
         }
       }
 #pragma GCC unroll 4
@@ -284,16 +304,24 @@ inline bool fast_tile(const Tile&) {
 
 enum class Form { kUnchecked, kChecked, kWide, kScalar };
 
+// Whether products and sums whose exponent fields lie in [low, high] may go unchecked. Nonzero accumulators then have
+// fields of low - F at least, above kFloorField; aligned by addition, no field wraps.
+template <int kFractionBits>
+constexpr bool may_go_unchecked(int low, int high) {
+  return kIntVecs && low >= 2 * kFractionBits + 6 && high <= 127 + kFractionBits;
+}
+
 // lowest, highest: over every factor seen in this chain so far, so that the accumulators are bounded too.
 template <int kFractionBits>
 inline Form form_for(const ExponentRange& a, const ExponentRange& b, std::int64_t k) {
-  if (a.high == 0 || b.high == 0) return Form::kUnchecked;  // nothing but zeros
+  if (a.high == 0 || b.high == 0) return kIntVecs ? Form::kUnchecked : Form::kWide;  // nothing but zeros
   int log2_k = 0;
   while ((std::int64_t{1} << log2_k) < k) ++log2_k;
   constexpr int kLargestField = 250;  // of a sum: float32 overflows beyond 254
-  if (a.high + b.high - 127 + log2_k + 3 >= kLargestField) return Form::kScalar;
+  const int low = a.low + b.low - 127, high = a.high + b.high - 127 + log2_k + 3;
+  if (high >= kLargestField) return Form::kScalar;
   if (!kIntVecs) return Form::kWide;
-  return a.low + b.low - 127 >= 2 * kFractionBits + 6 ? Form::kUnchecked : Form::kChecked;
+  return may_go_unchecked<kFractionBits>(low, high) ? Form::kUnchecked : Form::kChecked;
 }
 
 }  // namespace dot_tile

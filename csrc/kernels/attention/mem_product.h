@@ -189,6 +189,27 @@ inline Ranges range_of(Kind kind, const float* from, Int n) {
   return range;
 }
 
+// Of the finite accumulators; whether there are others as well.
+inline Ranges range_of_rows(const float* c, Int pitch, Int rows, Int cols, bool& special) {
+  std::uint32_t high[kLanes] = {}, below_low[kLanes];
+  for (int i = 0; i < kLanes; ++i) below_low[i] = 0xffffffffu;
+  for (Int r = 0; r < rows; ++r)
+    for (Int j = 0; j < cols; j += kLanes) {
+      std::uint32_t fields[kLanes] = {};
+      if (j + kLanes <= cols)
+        take_fields(Kind::kBf16Turing, c + r * pitch + j, kLanes, fields);
+      else
+        take_fields(Kind::kBf16Turing, c + r * pitch + j, cols - j, fields);
+      for (int i = 0; i < kLanes; ++i) high[i] = fields[i] > high[i] ? fields[i] : high[i];
+      for (int i = 0; i < kLanes; ++i) below_low[i] = fields[i] - 1 < below_low[i] ? fields[i] - 1 : below_low[i];
+    }
+  ExponentRange range;
+  for (int i = 0; i < kLanes; ++i)
+    if (high[i] != 0) range.include(ExponentRange{static_cast<int>(below_low[i]) + 1, static_cast<int>(high[i])});
+  special |= range.high == 255;
+  return {{range, {}}};
+}
+
 // Position of a packed depth -> index of the value, or -1 for a zero.
 SO_ALWAYS_INLINE Int source_index(const Layout& l, Int position) {
   const Int rest = l.depth % kTile;
@@ -227,7 +248,10 @@ inline void pack_line(Rows& to, Int row, const float* line, int b_high) {
   for (Int p = 0; p < l.planes; ++p) include_fields(exponent + p * l.padded, l.padded, to.range.plane[p]);
   std::uint8_t* const live = to.live + row / kRows * l.pitch();
   const Int terms = l.kind == Kind::kTf32Ampere ? 4 : 8;
-  for (Int q = 0; q < l.pitch(); q += terms) {
+  std::uint32_t zeros = 0;
+  for (Int q = 0; q < l.pitch(); ++q) zeros += exponent[q] == 0 ? 1 : 0;
+  if (zeros == 0) std::memset(live, 1, static_cast<std::size_t>(l.pitch()));
+  for (Int q = 0; zeros != 0 && q < l.pitch(); q += terms) {
     std::uint64_t any = 0, two;
     for (Int s = 0; s < terms; s += 2) {
       std::memcpy(&two, exponent + q + s, sizeof two);
@@ -430,7 +454,7 @@ void chain_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, 
   const Layout& l = a.layout;
   dot_tile::Tile t{};
   t.only_zeros = forms.low >= kFractionBits + 2;
-  const bool unchecked = kIntVecs && forms.low >= 2 * kFractionBits + 6;  // as dot_tile::form_for
+  const bool unchecked = dot_tile::may_go_unchecked<kFractionBits>(forms.low, forms.high);
   t.a_pitch = l.pitch(), t.depth = l.padded, t.acc_pitch = pitch;
   for (Int col = 0; col < up(b.cols, kCols) / kCols; ++col)
     for (Int pair = 0; pair < up(a.rows, kRows) / kRows; ++pair) {
@@ -448,7 +472,7 @@ void split_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, 
   const Layout& l = a.layout;
   dot_tile::Tile t{};
   t.only_zeros = forms.low >= kFractionBits + 2;
-  const bool unchecked = kIntVecs && forms.low >= 2 * kFractionBits + 6;  // as dot_tile::form_for
+  const bool unchecked = dot_tile::may_go_unchecked<kFractionBits>(forms.low, forms.high);
   alignas(64) float staged[kRows * kCols];
   t.a_pitch = l.pitch(), t.depth = kStep, t.acc = staged, t.acc_pitch = kCols, t.first = true;
   const Int first = a.factor == Factor::kFirst ? kSmall : kBig;  // the part of A that goes first
@@ -486,16 +510,13 @@ void tensor_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
   const bool some = forms.high != 0;
   for (Int n = 1; n < (kTf32 ? 3 : 1) * l.padded; n *= 2) ++forms.high;
   bool special = a.special || b.special;
-  if (!kTf32)
-    for (Int i = 0; i < a.rows; ++i) {
-      const ExponentRange range = range_of(Kind::kBf16Turing, c + i * pitch, b.cols).plane[0];
-      if (range.high == 0) continue;
-      forms.low = forms.low < range.low ? forms.low : range.low;
-      forms.high = forms.high > range.high + 3 ? forms.high : range.high + 3;
+  if (!kTf32) {
+    const Ranges range = range_of_rows(c, pitch, a.rows, b.cols, special);
+    if (range.plane[0].high != 0) {
+      forms.low = forms.low < range.plane[0].low ? forms.low : range.plane[0].low;
+      forms.high = forms.high > range.plane[0].high + 3 ? forms.high : range.plane[0].high + 3;
     }
-  if (!kTf32)
-    for (Int i = 0; i < a.rows; ++i)
-      for (Int j = 0; j < b.cols; ++j) special |= !(c[i * pitch + j] - c[i * pitch + j] == 0.0f);
+  }
   constexpr int kLargestField = 250;
   if (special || (some && forms.high >= kLargestField)) {
     for (Int i = 0; i < a.rows; ++i)
