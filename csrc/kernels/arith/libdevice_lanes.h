@@ -138,5 +138,15 @@ inline void exp_in_place(float* v, std::int64_t n) {
   for (std::int64_t i = at; i < n; ++i) v[i] = expf(v[i]);
 }
 
+// out[i] = expf(x[i] - shift), where all differences are within kExpInside.
+inline void exp_of_differences(const float* x, float shift, float* out, std::int64_t n) {
+  std::int64_t i = 0;
+#ifdef SO_EX2_LANES
+  for (; i + kFloats <= n; i += kFloats) store(out + i, exp_inside(load(x + i) - all(shift)));
+#endif
+#pragma GCC ivdep
+  for (; i < n; ++i) out[i] = expf(x[i] - shift);
+}
+
 }  // namespace libdevice
 SO_ISA_END

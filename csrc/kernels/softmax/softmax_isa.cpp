@@ -21,10 +21,16 @@ template <class T>
 struct Exponentials {
   const T* x;
   float max;
+  bool close;   // no element is further than 86 from another
   float* keep;  // all of them, for the quotients; or null
   const float* values(std::int64_t begin, std::int64_t n, float* buffer) const {
     const T* at = x + begin;
     float* out = keep ? keep + begin : buffer;
+    if constexpr (sizeof(T) == sizeof(float))
+      if (close) {
+        libdevice::exp_of_differences(at, max, out, n);
+        return out;
+      }
 #pragma GCC ivdep  // in place, at equal indices
     for (std::int64_t i = 0; i < n; ++i) out[i] = widen(at[i]) - max;
     libdevice::exp_in_place(out, n);
@@ -130,21 +136,28 @@ float fold_serially(const float* sum, int threads) {
   return total;
 }
 
+// A row's largest element; as words, its largest magnitude (NaN is beyond all).
+struct Extremes {
+  float max;
+  std::uint32_t magnitude;
+};
 template <class T>
-float row_max(const T* x, std::int64_t n) {
-  float lanes[64];
-  for (int i = 0; i < 64; ++i) lanes[i] = -__builtin_inff();
+Extremes extremes(const T* x, std::int64_t n) {
+  constexpr int kWide = 64;
+  float lanes[kWide];
+  std::uint32_t words[kWide];
+  for (int i = 0; i < kWide; ++i) lanes[i] = -__builtin_inff(), words[i] = 0;
+  const auto take = [&](float v, std::int64_t i) {
+    lanes[i] = lanes[i] < v ? v : lanes[i];
+    const std::uint32_t word = bits_of(v) & 0x7fffffffu;
+    words[i] = words[i] < word ? word : words[i];
+  };
   std::int64_t at = 0;
-  for (; at + 64 <= n; at += 64)
-    for (int i = 0; i < 64; ++i) {
-      const float v = widen(x[at + i]);
-      lanes[i] = lanes[i] < v ? v : lanes[i];
-    }
-  for (; at < n; ++at) {
-    const float v = widen(x[at]);
-    lanes[at % 64] = lanes[at % 64] < v ? v : lanes[at % 64];
-  }
-  return fold_halves(lanes, 64, [](float a, float b) { return a < b ? b : a; });
+  for (; at + kWide <= n; at += kWide)
+    for (int i = 0; i < kWide; ++i) take(widen(x[at + i]), i);
+  for (; at < n; ++at) take(widen(x[at]), at % kWide);
+  const float max = fold_halves(lanes, kWide, [](float a, float b) { return a < b ? b : a; });
+  return {max, fold_halves(words, kWide, [](std::uint32_t a, std::uint32_t b) { return a < b ? b : a; })};
 }
 
 // v[i] / sum, in double where that rounds alike: the double product is off by 2^-52 of itself at most, a quotient of
@@ -170,14 +183,15 @@ void divide(const float* v, float sum, Out* y, std::int64_t n) {
 template <class In, class Out, bool kLog>
 void forward_row(const Plan& plan, const In* x, Out* y, std::int64_t n, std::int64_t shift) {
   // A NaN needs no care in the maximum: its own exponential makes the sum NaN, and so every result.
-  const float max = row_max(x, n);
+  const auto [max, magnitude] = extremes(x, n);
+  const bool close = magnitude <= bits_of(43.0f);
   float kept[kChunk];  // the exponentials of a row that fits, where the output cannot hold them
   float* keep = nullptr;
   if constexpr (!kLog && sizeof(Out) == sizeof(float))
     keep = reinterpret_cast<float*>(y);
   else if (!kLog && n <= kChunk)
     keep = kept;
-  const Exponentials<In> source{x, max, keep};
+  const Exponentials<In> source{x, max, close, keep};
   float sums[1024];
   thread_sums(source, plan, n, shift, sums);
   const float sum =
@@ -190,7 +204,7 @@ void forward_row(const Plan& plan, const In* x, Out* y, std::int64_t n, std::int
   } else {
     for (std::int64_t at = 0; at < n; at += kChunk) {
       const std::int64_t m = n - at < kChunk ? n - at : kChunk;
-      divide(Exponentials<In>{x, max, nullptr}.values(at, m, kept), sum, y + at, m);
+      divide(Exponentials<In>{x, max, close, nullptr}.values(at, m, kept), sum, y + at, m);
     }
   }
 }
