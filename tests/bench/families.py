@@ -2,8 +2,8 @@
 
     python tests/bench/families.py [--threads 1] [--cpu] [--only exp,softmax] [--card a100-sxm-80gb]
 
-The best of several runs of each: seconds of CPU with one thread, wall seconds with more; with --cpu the seconds of CPU of
-all threads, for a machine that others use (set OMP_WAIT_POLICY=passive, else threads that wait are counted).
+The best of several runs of each: seconds of CPU with one thread, wall seconds with more; with --cpu the seconds of CPU
+of all threads, for a machine that others use (set OMP_WAIT_POLICY=passive, else threads that wait are counted).
 """
 
 import argparse
