@@ -94,6 +94,79 @@ TEST(ReduceVectors, SumMeanNorm2) {
   EXPECT_EQ(cases, 42);
 }
 
+// Norms of any order. A sum of powers that were rounded to the type first would be another number.
+TEST(ReduceVectors, PowerNorms) {
+  int cases = 0, noticed = 0;
+  for (const auto& [prefix, order] : {std::pair{"norm3_", 3.0f}, std::pair{"norm_half_", 0.5f}})
+    for (const auto& name : test::vector_names(prefix)) {
+      const auto file = test::load_vectors(name);
+      const std::string shape = file.meta.at("shape");
+      char mode[8];
+      long rows = 0, cols = 0;
+      ASSERT_EQ(std::sscanf(shape.c_str(), "%3[a-z]:%ldx%ld", mode, &rows, &cols), 3) << shape;
+      const auto& x = file.in("x");
+      const auto& want = file.out("y", "sm_90");
+      const auto run = [&](bool ref, float by) {
+        Params p;
+        p.in = dtype_of(x);
+        p.out = dtype_of(want);
+        p.iter = iterator(mode, rows, cols, static_cast<std::int64_t>(size_of(p.in)),
+                          static_cast<std::int64_t>(size_of(p.out)));
+        std::vector<std::uint8_t> y(want.bytes.size());
+        p.x = x.bytes.data();
+        p.y = y.data();
+        p.sms = 132;
+        p.threads_per_sm = 2048;
+        ref ? reduce::ref::power_norm(p, by) : reduce::power_norm(p, by);
+        return y;
+      };
+      both([&](bool ref) {
+        const auto y = run(ref, order);
+        EXPECT_SAME_BYTES(want.bytes.data(), y.data(), static_cast<std::int64_t>(y.size()))
+            << name << (ref ? " ref" : "");
+      });
+      noticed += run(false, order * (1 + 0x1p-23f)) != want.bytes;
+      ++cases;
+    }
+  std::printf("%d golden files; an ulp of the order noticed in %d\n", cases, noticed);
+  EXPECT_EQ(cases, 16);
+  EXPECT_GT(noticed, 4);
+}
+
+TEST(Reduce, PowerNormsEqualTheDefinition) {
+  std::mt19937 rng(3);
+  int cases = 0;
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16})
+    for (const char* mode : {"row", "col", "all"})
+      for (const auto& [rows, cols] : {std::array{3L, 1001L}, std::array{37L, 40L}, std::array{300L, 5L}})
+        for (const std::uint64_t address : {0, 4, 8, 12}) {
+          const auto size = static_cast<std::int64_t>(size_of(type));
+          Params p;
+          p.in = p.out = type;
+          p.iter = iterator(mode, rows, cols, size, size);
+          std::vector<std::uint8_t> x(static_cast<std::size_t>(rows * cols * size));
+          for (std::size_t i = 1; i < x.size(); i += static_cast<std::size_t>(size)) {  // of moderate size
+            x[i - 1] = static_cast<std::uint8_t>(rng());
+            x[i + static_cast<std::size_t>(size) - 2] = static_cast<std::uint8_t>(0x3c + rng() % 4);
+          }
+          p.x = x.data();
+          p.address = address;
+          p.sms = 132;
+          p.threads_per_sm = 2048;
+          std::vector<std::uint8_t> want(static_cast<std::size_t>(rows * cols * size)), got = want;
+          p.y = want.data();
+          reduce::ref::power_norm(p, 1.7f);
+          p.y = got.data();
+          test::for_each_isa_and_threads([&] {
+            reduce::power_norm(p, 1.7f);
+            EXPECT_SAME_BYTES(want.data(), got.data(), static_cast<std::int64_t>(got.size()))
+                << name_of(type) << " " << mode << " " << rows << "x" << cols << " +" << address;
+          });
+          ++cases;
+        }
+  std::printf("%d cases\n", cases);
+}
+
 // cumsum_*, cumprod_*: "inner:rows x columns" along the rows, "outer:" along the columns.
 int scans(const std::string& prefix, bool product) {
   int cases = 0;

@@ -93,6 +93,8 @@ struct Plan {
 Plan plan(const Params& params);
 
 void run(const Params& params);
+// (sum |x|^order)^(1 / order); params.op is not read. float32, bfloat16, float16.
+void power_norm(const Params& params, float order);
 
 // Running sums, or products. x and y contiguous as (outer, n, inner); float types accumulate in their own type (16-bit
 // types round at every addition), integers and bool in int64. `whole`: the scanned dimension holds the whole tensor:
@@ -109,6 +111,7 @@ void scan(const ScanParams& params);
 namespace ref {
 // The definition: the kernel thread by thread.
 void run(const Params& params);
+void power_norm(const Params& params, float order);
 void scan(const ScanParams& params);
 }  // namespace ref
 

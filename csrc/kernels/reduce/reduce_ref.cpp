@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "csrc/kernels/arith/libdevice.h"
 #include "csrc/kernels/reduce/reduce.h"
 #include "csrc/kernels/reduce/reduce_exact.h"
 #include "csrc/kernels/reduce/reduce_ops.h"
@@ -191,6 +192,14 @@ struct Run {
   }
 };
 
+// NormOps: the order is a member of the functor on the card.
+thread_local float norm_order = 0.0f;
+template <class A>
+struct PowerNorm : reduce_ops::Plus<A> {
+  static A step(A a, A x) { return a + libdevice::powf(libdevice::absolute(x), norm_order); }
+  static A result(A a, const reduce_ops::Context&) { return libdevice::powf(a, 1.0f / norm_order); }
+};
+
 struct Store {
   const Params& p;
   const Plan& g;
@@ -261,6 +270,25 @@ void run(const Params& p) {
   }
   Store store{p, g, run.values};
   reduce_ops::with_type(p, p.out, store);
+}
+
+void power_norm(const Params& params, float order) {
+  Params p = params;
+  p.op = Op::kNorm1;  // whose launch is the same
+  norm_order = order;
+  const Plan g = plan(p);
+  Run run{p, g, {}};
+  Store store{p, g, run.values};
+  const auto with = [&](DType type, auto& call) {
+    if (type == DType::kF32)
+      call.template call<float, PowerNorm<float>>();
+    else if (type == DType::kBF16)
+      call.template call<Bf16, PowerNorm<float>>();
+    else
+      call.template call<F16, PowerNorm<float>>();
+  };
+  with(p.in, run);
+  with(p.out, store);
 }
 
 void scan(const ScanParams& p) {

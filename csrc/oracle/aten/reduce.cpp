@@ -42,11 +42,10 @@ using reduce::Op;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-void run(const at::TensorIteratorBase& iter, Op op, std::string_view name, double correction = 1.0) {
+reduce::Params params_of(const at::TensorIteratorBase& iter, std::string_view name) {
   const int in = iter.ntensors() - 1;
   const at::TensorBase& input = iter.tensor_base(in);
   reduce::Params p;
-  p.op = op;
   p.in = dtype_of(iter.dtype(in), name);
   p.out = dtype_of(iter.dtype(0), name);
   if (iter.ndim() > reduce::kMaxDims)
@@ -63,10 +62,15 @@ void run(const at::TensorIteratorBase& iter, Op op, std::string_view name, doubl
   p.y = iter.data_ptr(0);
   p.y2 = iter.noutputs() > 1 ? iter.data_ptr(1) : nullptr;
   p.address = card_address(input);
-  p.correction = correction;
   const Card& card = card_of(input);
   p.sms = card.sms;
   p.threads_per_sm = card.threads_per_sm;
+  return p;
+}
+void run(const at::TensorIteratorBase& iter, Op op, std::string_view name, double correction = 1.0) {
+  reduce::Params p = params_of(iter, name);
+  p.op = op;
+  p.correction = correction;
   reduce::run(p);
 }
 
@@ -287,19 +291,19 @@ at::Tensor& any_out(const at::Tensor& self, at::Tensor& out) {
   return out;
 }
 
-Op norm_op(double ord) {
+std::optional<Op> norm_op(double ord) {
   if (ord == 0.0) return Op::kNorm0;
   if (ord == 1.0) return Op::kNorm1;
   if (ord == 2.0) return Op::kNorm2;
   if (ord == std::numeric_limits<double>::infinity()) return Op::kNormInf;
   if (ord == -std::numeric_limits<double>::infinity()) return Op::kNormNegInf;
-  refuse("linalg_vector_norm", fmt::format("of order {} is not modelled", ord), "Use order 0, 1, 2, inf or -inf");
+  return std::nullopt;  // NormOps: powf
 }
 
 at::Tensor& vector_norm_out(const at::Tensor& self, const at::Scalar& scalar_ord, at::OptionalIntArrayRef opt_dim,
                             bool keepdim, std::optional<at::ScalarType> dtype, at::Tensor& out) {
   const double ord = scalar_ord.toDouble();
-  const Op kind = norm_op(ord);
+  const std::optional<Op> kind = norm_op(ord);
   Structured<at::meta::structured_linalg_vector_norm> op(out);
   op.meta(self, scalar_ord, opt_dim, keepdim, dtype);
   const at::Tensor& result = op.output(0);
@@ -321,8 +325,14 @@ at::Tensor& vector_norm_out(const at::Tensor& self, const at::Scalar& scalar_ord
     else
       at::ne_out(target, input, 0);
   } else {
-    reduce_into(self, result, opt_dim.value_or(at::IntArrayRef{}), keepdim, input_type(self, result.scalar_type()),
-                kind, "linalg_vector_norm", ord < 0 ? std::numeric_limits<double>::infinity() : 0.0);
+    const auto iter = at::meta::make_reduction(self, result, opt_dim.value_or(at::IntArrayRef{}), keepdim,
+                                               input_type(self, result.scalar_type()));
+    if (iter.numel() == 0)
+      result.fill_(ord < 0 ? std::numeric_limits<double>::infinity() : 0.0);
+    else if (kind)
+      run(iter, *kind, "linalg_vector_norm");
+    else
+      reduce::power_norm(params_of(iter, "linalg_vector_norm"), static_cast<float>(ord));
   }
   op.finish();
   return out;
