@@ -147,8 +147,8 @@ def test_serialisation() -> None:
 
 def test_a_missing_operator_is_named() -> None:
     a = torch.ones(2, 2, 2, 2).to("oracle")
-    with pytest.raises(NotImplementedError, match=r"'aten::max_pool2d_with_indices.*' has no kernel .*h100-sxm"):
-        torch.nn.functional.max_pool2d(a, 2)
+    with pytest.raises(NotImplementedError, match=r"'aten::max_pool3d_with_indices.*' has no kernel .*h100-sxm"):
+        torch.nn.functional.max_pool3d(a, 2)
     with pytest.raises(NotImplementedError, match=r"'aten::_foreach_lgamma'"):
         torch._foreach_lgamma([a, a])
     with pytest.raises(NotImplementedError, match="Sparseoracle"):

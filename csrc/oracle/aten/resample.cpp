@@ -46,8 +46,8 @@ pool::Planes planes_of(const at::Tensor& in, const at::Tensor& out, int axes) {
 }
 void copy_into(const at::Tensor& self, const at::Tensor& out, int axes, const Copies& rows, const Copies& columns) {
   if (out.numel() == 0) return;
-  pool::copy_planes(
-      {self.element_size(), planes_of(self, out, axes), rows, columns, self.const_data_ptr(), out.mutable_data_ptr()});
+  pool::copy_planes({static_cast<std::size_t>(self.element_size()), planes_of(self, out, axes), rows, columns,
+                     self.const_data_ptr(), out.mutable_data_ptr()});
 }
 void sum_into(const at::Tensor& grad, const at::Tensor& dx, int axes, const Sources& rows, const Sources& columns,
               bool rounds_each, std::string_view op) {
