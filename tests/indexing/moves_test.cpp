@@ -206,7 +206,7 @@ TEST(WindowsVectors, Col2im) {
       }
     ++files;
   }
-  EXPECT_EQ(files, 4);
+  EXPECT_EQ(files, 6);
   EXPECT_GT(killed[0], 0);
   EXPECT_GT(killed[1], 0);
   std::printf("%d files of vectors; mutation score: %d of 2\n", files, (killed[0] > 0) + (killed[1] > 0));

@@ -71,7 +71,7 @@ TEST(GroupNormVectors, Forward) {
     });
     ++cases;
   }
-  EXPECT_EQ(cases, 4);
+  EXPECT_EQ(cases, 6);
   EXPECT_GT(unfused, 0);
   std::printf("%d golden files\n", cases);
 }
@@ -112,7 +112,7 @@ TEST(GroupNormVectors, Backward) {
     });
     ++cases;
   }
-  EXPECT_EQ(cases, 6);
+  EXPECT_EQ(cases, 8);
   std::printf("%d golden files\n", cases);
 }
 

@@ -38,7 +38,8 @@ struct File {
 TEST(NormVectors, Forward) {
   int cases = 0;
   for (const std::string prefix :
-       {"layer_norm_f32.", "layer_norm_bf16.", "layer_norm_rowwise_", "rms_norm_f32.", "rms_norm_bf16."})
+       {"layer_norm_f32.", "layer_norm_bf16.", "layer_norm_f16.", "layer_norm_rowwise_",
+        "rms_norm_f32.", "rms_norm_bf16.", "rms_norm_f16."})
     for (const auto& name : test::vector_names(prefix)) {
       const File f(name);
       const bool rms = prefix.rfind("rms", 0) == 0;
@@ -71,7 +72,7 @@ TEST(NormVectors, Forward) {
       ++cases;
     }
   std::printf("%d golden files\n", cases);
-  EXPECT_EQ(cases, 14);
+  EXPECT_EQ(cases, 18);
 }
 
 TEST(NormVectors, BackwardInput) {
@@ -103,7 +104,7 @@ TEST(NormVectors, BackwardInput) {
       ++cases;
     }
   std::printf("%d golden files\n", cases);
-  EXPECT_EQ(cases, 12);
+  EXPECT_EQ(cases, 17);
 }
 
 TEST(NormVectors, Parameters) {
@@ -123,7 +124,7 @@ TEST(NormVectors, Parameters) {
     ++cases;
   }
   std::printf("%d golden files\n", cases);
-  EXPECT_EQ(cases, 12);
+  EXPECT_EQ(cases, 17);
 }
 
 // ---- generated ----

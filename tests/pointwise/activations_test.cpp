@@ -126,7 +126,7 @@ TEST(ActivationVectors, Maps) {
         ++files;
       }
   std::printf("%d files of vectors\n", files);
-  EXPECT_EQ(files, 137);
+  EXPECT_EQ(files, 207);
 }
 
 // ---- would the vectors notice?

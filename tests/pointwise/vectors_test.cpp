@@ -232,7 +232,7 @@ TEST(PointwiseVectors, Foreach) {
       ++files;
     }
   std::printf("%d files of vectors\n", files);
-  EXPECT_EQ(files, 32);
+  EXPECT_EQ(files, 48);
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ TEST(Witness, UniformAndBernoulli) {
         });
       }
     }
-  EXPECT_EQ(cases, 8);
+  EXPECT_EQ(cases, 12);
 }
 
 // Would the vectors notice? Element i of a uniform fill from [-1, 2), with one part of the rule changed.
@@ -182,7 +182,7 @@ TEST(Witness, Dropout) {
       });
     }
   }
-  EXPECT_EQ(cases, 8);
+  EXPECT_EQ(cases, 13);
 }
 
 // Sizes around blocks, tiles, one wave and several.
