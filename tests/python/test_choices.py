@@ -8,6 +8,7 @@ import copy
 import json
 import pathlib
 import random
+import sys
 from typing import Any
 
 import blake3
@@ -22,6 +23,8 @@ from step_oracle import demo, recipe
 from step_oracle.choices import dump, load
 from step_oracle.cli import main
 from step_oracle.recipe import canonical, document, from_trace, verification
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "recipe_mutations"))
 
 OP = "_scaled_dot_product_efficient_attention_backward"
 BATCH, HEADS, KEYS = 2, 2, 256  # four key tiles of 64, four blocks
@@ -352,6 +355,23 @@ def test_entries_that_are_refused(entry: Any, message: str, written: str, run: p
     value[OP]["dq_order"].append(entry)
     with pytest.raises(ValueError, match=message):
         verification.verify(with_choices(written, value), str(run.parent / "corpus.txt"))
+
+
+def test_no_change_of_a_choice_verifies(written: str, run: pathlib.Path) -> None:
+    import mutations
+
+    corpus, refused, caught = str(run.parent / "corpus.txt"), 0, 0
+    value = json.loads(written)["choices"]
+    for path in mutations.leaves(value):
+        for what, new in mutations.others(mutations.at(value, path)):
+            try:
+                verdict = verification.verify(with_choices(written, mutations.changed(value, path, new)), corpus)
+            except (ValueError, NotImplementedError):
+                refused += 1
+                continue
+            assert not verdict.ok, (path, what)
+            caught += 1
+    assert refused >= 15 and refused + caught >= 20
 
 
 def test_a_choice_that_another_hides_is_refused(written: str, run: pathlib.Path) -> None:
