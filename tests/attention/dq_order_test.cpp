@@ -47,6 +47,7 @@ TEST(DqOrder, ABlockTakesItsKeyTilesInAscendingOrder) {
 TEST(DqOrder, AllOrdersOfFourBlocksAreTried) {
   const auto orders = attention::dq_orders(call(256, Mask::kCausalTopLeft, 4));
   EXPECT_EQ(orders.whole.size(), 24u);
+  EXPECT_TRUE(orders.all);
   EXPECT_EQ(orders.whole.front(), "in step");
   ASSERT_EQ(orders.rows.size(), 4u);
   const std::size_t factorial[]{1, 2, 6, 24};
@@ -61,6 +62,7 @@ TEST(DqOrder, AllOrdersOfFourBlocksAreTried) {
 TEST(DqOrder, BeyondThemSomeAre) {
   const auto orders = attention::dq_orders(call(500, Mask::kCausalTopLeft, 8));
   EXPECT_EQ(orders.whole, (std::vector<std::string>{"in step", "0 1 2 3 4 5 6 7"}));
+  EXPECT_FALSE(orders.all);
   ASSERT_EQ(orders.rows.size(), 8u);
   EXPECT_EQ(orders.rows[3].size(), 24u);
   EXPECT_EQ(orders.rows[4].size(), 2u + 4u);  // of five key tiles: two, and neighbours exchanged

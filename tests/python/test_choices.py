@@ -8,6 +8,7 @@ import copy
 import json
 import pathlib
 import random
+import re
 import sys
 from typing import Any
 
@@ -119,6 +120,7 @@ def test_wrong_bytes_are_no_order_s(mixed: str, tmp_path: pathlib.Path) -> None:
     assert forged != blobs
     report = step_oracle.replay(forging.write(str(tmp_path / "forged.trace"), header, replaced(records), forged))
     assert report.counts["carried"] == 1 and report.choices == [] and "a race" in report.carried[0]["reason"]
+    assert re.search("none of 2[45] variants of dq_order .*, and there are no others", report.carried[0]["reason"])
 
 
 @pytest.mark.parametrize("mode", ["op-local", "end-to-end"])

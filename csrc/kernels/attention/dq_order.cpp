@@ -216,6 +216,7 @@ DqOrders dq_orders(const MemBackward& p) {
   for (const DqOrder& priority : all_orders(p, ascending)) add(alike(priority));
   for (std::size_t i = 0; i < reach.size(); ++i) {
     Rows more = all_orders(p, reach[i]);
+    out.all &= !more.empty();
     if (more.empty()) more = neighbours_exchanged(p, in_step[i]);
     for (const DqOrder& row : more)
       if (auto& seen = out.rows[i]; std::find(seen.begin(), seen.end(), row) == seen.end() &&

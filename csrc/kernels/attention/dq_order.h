@@ -31,6 +31,7 @@ struct DqOrders {
                                             // key tiles, where they have at most kMostDqOrders
   std::vector<std::vector<DqOrder>> rows;   // of a query tile: the same, each once; where it has too many orders, in
                                             // step with two neighbours exchanged, up to kMostDqOrders
+  bool all = true;                          // every order of every query tile is there
 };
 DqOrders dq_orders(const MemBackward& params);
 

@@ -200,6 +200,7 @@ OpenChoice open_order(const attention::MemBackward& p, std::string_view op, Int 
   open.choice = {std::string(op), std::string(kDqOrder), call, ""};
   open.race = attention::mem_is_race(p);
   open.whole = orders->whole;
+  open.all = orders->all;
   for (Int head = 0; head < p.shape.batch * heads; ++head)
     for (const auto& rows : orders->rows) open.variants.push_back(static_cast<int>(rows.size()));
   open.value = [geometry, row](const std::vector<int>& variants) {

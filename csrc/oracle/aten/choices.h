@@ -74,6 +74,7 @@ struct OpenChoice {
   std::size_t result = 0;            // of the operator: what the choice decides
   std::vector<std::string> whole;    // values that treat all parts alike, the first variant's first
   std::vector<int> variants;         // of each part
+  bool all = false;                  // there are no others
   std::function<std::string(const std::vector<int>& variants)> value;  // from a variant of each part
   std::function<std::string(std::size_t part, int variant)> variant;   // in words
   std::function<std::string(std::size_t part)> part;                   // in words

@@ -69,7 +69,8 @@ bool ChoiceSearch::settle(const c10::OperatorHandle& op, const torch::jit::Stack
     return true;
   }
   if (!caller.has_recorded_inputs()) return false;
-  return trace_.has_blob(t.after) ? search_parts(call) : search_whole(call);
+  by_parts = trace_.has_blob(t.after);
+  return by_parts ? search_parts(call) : search_whole(call);
 }
 
 bool ChoiceSearch::search_parts(Call& call) {

@@ -47,7 +47,8 @@ class ChoiceSearch {
   bool settle(const c10::OperatorHandle& op, const torch::jit::Stack& args, torch::jit::Stack& stack,
               const rec::OpT& recorded, std::uint64_t index, const aten::OpenChoice& open, const Caller& caller);
 
-  int tried = 0;  // by the last search
+  int tried = 0;          // by the last search
+  bool by_parts = false;  // the last search: else of the result as a whole
   std::vector<ChoiceNote> notes;
   std::vector<ChoiceTie> ties;       // the first kMostTies
   std::uint64_t tied = 0;            // parts

@@ -256,7 +256,8 @@ class Runner {
       return Outcome::kUnmodelled;
     }
     if (raced_bytes_ == 0) return Outcome::kMatch;
-    reason = fmt::format("a race: '{}' {}", races_.front().op, races_.front().why);
+    reason = fmt::format("a race: '{}' {}{}{}", races_.front().op, races_.front().why, choice_taken_.empty() ? "" : "; ",
+                         choice_taken_);
     return Outcome::kCarried;
   }
 
@@ -297,8 +298,9 @@ class Runner {
     for (const aten::OpenChoice& open : std::exchange(opened_, {})) {
       const bool settled = choices_.settle(handle, args, stack, op, index_, open, caller);
       if (settled && open.race) races_.clear();
-      if (!settled && choices_.tried > 1 && !open.race)
-        choice_taken_ = fmt::format("none of {} variants of {} gives these bytes", choices_.tried, open.choice.name);
+      if (settled || choices_.tried < 2) continue;
+      choice_taken_ = fmt::format("none of {} variants of {} gives these bytes", choices_.tried, open.choice.name);
+      if (choices_.by_parts && open.all) choice_taken_ += ", and there are no others";
     }
   }
 
