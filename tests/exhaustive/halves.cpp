@@ -23,6 +23,10 @@ struct Type {
 };
 const Type kBf16{"bfloat16", DType::kBF16, kBrain}, kF16{"float16", DType::kF16, kHalf};
 
+inline bool is_nan(const Type& type, std::uint16_t h) {
+  return (h & 0x7fff) > ((1 << type.format.exponent) - 1) << type.format.fraction;
+}
+
 const std::vector<std::uint16_t>& patterns() {
   static const std::vector<std::uint16_t> all = [] {
     std::vector<std::uint16_t> v(kAll);
@@ -41,8 +45,8 @@ const std::vector<float>& values_of(const Type& type) {
   return &type == &kBf16 ? brain : half;
 }
 
-// To nearest even by comparing what is cut off, or by the CPU's own conversion; `rounded` agrees with both on all floats
-// (the sweeps to_bfloat16 and to_float16 compare it with the product).
+// To nearest even by comparing what is cut off, or by the CPU's own conversion: neither is the product's way, nor that
+// of `rounded`, which the sweeps to_bfloat16 and to_float16 use.
 inline std::uint16_t brain_of(float x) {
   const std::uint32_t u = bits_of(x), kept = u >> 16, rest = u & 0xffffu;
   const std::uint32_t up = (rest > 0x8000u) | ((rest == 0x8000u) & (kept & 1u));
@@ -168,9 +172,8 @@ void run_unary(const Sweep& sweep, std::uint64_t first, int n, void* got, void* 
   op.expected(*of.type, values_of(*of.type).data() + first, y.data(), n);
   auto* out = static_cast<std::uint16_t*>(want);
   round_all(*of.type, y.data(), out, n);
-  if (op.selects)
-    for (int i = 0; i < n; ++i)
-      if ((in[i] & 0x7fff) > (of.type == &kBf16 ? 0x7f80 : 0x7c00)) out[i] = in[i];
+  for (int i = 0; op.selects && i < n; ++i)
+    if (is_nan(*of.type, in[i])) out[i] = in[i];
 }
 
 // ---- binary
@@ -186,9 +189,6 @@ struct Binary {
 
 // A number's place in the order of all of them: zeros are one apart, -0 below +0. NaN: above all, or below.
 inline int order(std::uint16_t h) { return h & 0x8000 ? -1 - (h & 0x7fff) : h; }
-inline bool is_nan(const Type& type, std::uint16_t h) {
-  return (h & 0x7fff) > ((1 << type.format.exponent) - 1) << type.format.fraction;
-}
 template <bool kLargest>
 void extremum(const Type& type, std::uint16_t x, const std::uint16_t* y, void* z, int n) {
   auto* out = static_cast<std::uint16_t*>(z);
@@ -290,8 +290,9 @@ void add_halves(std::vector<Sweep>& all) {
   const auto of = [&](const Type& type, const void* row) { return &rows.emplace_back(OfType{&type, row}); };
   for (const Type* type : {&kBf16, &kF16})
     for (const Unary& op : kUnary)
-      all.push_back({std::string(type->name) + "." + op.name, op.vendor ? "the vendor's functions, rounded" : "double, rounded",
-                     kAll, 2, &run_unary, of(*type, &op), op.vendor});
+      all.push_back({std::string(type->name) + "." + op.name,
+                     op.vendor ? "the vendor's functions, rounded" : "double, rounded", kAll, 2, &run_unary,
+                     of(*type, &op), op.vendor});
   for (const Binary& op : kBinary)
     for (const Type* type : {&kBf16, &kF16})
       all.push_back({std::string(type->name) + "." + op.name,

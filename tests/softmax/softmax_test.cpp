@@ -169,7 +169,9 @@ TEST(Softmax, WideRowsAndSmallQuotients) {
 }
 
 std::uint16_t rounded(DType type, float x) { return type == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x); }
-float widened(DType type, std::uint16_t h) { return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h); }
+float widened(DType type, std::uint16_t h) {
+  return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
+}
 
 TEST(Softmax, TheProductWithTheGradientIsRounded) {
   std::mt19937 rng(13);
@@ -178,18 +180,21 @@ TEST(Softmax, TheProductWithTheGradientIsRounded) {
       SCOPED_TRACE(std::to_string(c.outer) + "x" + std::to_string(c.n) + "x" + std::to_string(c.inner));
       const std::int64_t n = c.outer * c.n * c.inner;
       const bool special = type == DType::kF32;
-      const auto grad = encoded(random_values(n, special, rng), type), y = encoded(random_values(n, special, rng), type);
+      const auto grad = encoded(random_values(n, special, rng), type),
+                 y = encoded(random_values(n, special, rng), type);
       std::vector<std::uint8_t> product(grad.size()), want(grad.size()), got(grad.size());
       for (std::int64_t i = 0; i < n; ++i) {
         if (type == DType::kF32) {
-          reinterpret_cast<float*>(product.data())[i] = canonical(reinterpret_cast<const float*>(grad.data())[i] *
-                                                                  reinterpret_cast<const float*>(y.data())[i]);
+          reinterpret_cast<float*>(product.data())[i] =
+              canonical(reinterpret_cast<const float*>(grad.data())[i] * reinterpret_cast<const float*>(y.data())[i]);
         } else {
-          const auto g = reinterpret_cast<const std::uint16_t*>(grad.data())[i], o = reinterpret_cast<const std::uint16_t*>(y.data())[i];
+          const auto g = reinterpret_cast<const std::uint16_t*>(grad.data())[i],
+                     o = reinterpret_cast<const std::uint16_t*>(y.data())[i];
           reinterpret_cast<std::uint16_t*>(product.data())[i] = rounded(type, widened(type, g) * widened(type, o));
         }
       }
-      softmax::BackwardParams p{false, type, type, c.outer, c.n, c.inner, product.data(), y.data(), want.data(), 0, 0, 0};
+      softmax::BackwardParams p{false,          type,     type,        c.outer, c.n, c.inner,
+                                product.data(), y.data(), want.data(), 0,       0,   0};
       softmax::ref::backward(p);
       p.grad = grad.data(), p.dx = got.data(), p.multiplies = true;
       test::for_each_isa_and_threads([&] {

@@ -1,5 +1,5 @@
-// The table look-ups of mufu.h as vector functions: a loop that calls them stays a vector loop. The names are the vector
-// function ABI's (_ZGV, ISA letter, lanes, parameters): the compiler calls them for [[gnu::simd]] declarations.
+// The table look-ups of mufu.h as vector functions: a loop that calls them stays a vector loop. The names are the
+// vector function ABI's (_ZGV, ISA letter, lanes, parameters): the compiler calls them for [[gnu::simd]] declarations.
 #define SO_MUFU_DEFINES_LANES  // else the compiler makes vector forms of its own out of the scalar ones
 #include "csrc/kernels/arith/mufu_lanes.h"
 
