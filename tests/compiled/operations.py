@@ -105,7 +105,8 @@ def reduction(
 
 for _name in "prod amax amin argmax argmin mean any all".split():
     reduction(_name, getattr(torch, _name))
-for _name, _order in (("norm0", 0), ("norm1", 1), ("norm2", 2), ("normmax", math.inf), ("normmin", -math.inf)):
+ORDERS = (("norm3", 3.0), ("norm_half", 0.5))
+for _name, _order in (("norm0", 0), ("norm1", 1), ("norm2", 2), ("normmax", math.inf), ("normmin", -math.inf)) + ORDERS:
     reduction(_name, lambda x, dim, order=_order: torch.linalg.vector_norm(x, order, dim))
 reduction("sum", lambda x, dim: x.sum(dim, dtype=x.dtype))
 reduction("var", lambda x, dim: x.var(dim))
