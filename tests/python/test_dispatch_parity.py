@@ -123,6 +123,7 @@ def test_autograd_of_the_device_is_torchs(loaded: None) -> None:
     names = [n for n in torch._C._dispatch_get_all_op_names() if re.match(r"aten::(?!_test_)", n)]
     differing = {n for n in names if has_kernel(n, "AutogradCUDA") != has_kernel(n, "AutogradPrivateUse1")}
     assert differing <= {
+        "aten::_batch_norm_impl_index",
         "aten::_has_compatible_shallow_copy_type",
         "aten::log_softmax.int",
         "aten::scaled_dot_product_attention",
