@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "csrc/kernels/optimizer/adagrad.h"
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/maps.h"
 
@@ -133,6 +134,39 @@ void fused_sgd_tensor_lr(TensorList params, TensorList grads, TensorList buffers
                          const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   fused_sgd(params, grads, buffers, weight_decay, momentum, number_of(lr), dampening, nesterov, maximize, first_step,
             grad_scale, found_inf);
+}
+
+void fused_adagrad(TensorList params, TensorList grads, TensorList sums, TensorList steps, double lr, double lr_decay,
+                   double weight_decay, double eps, bool maximize, const OptionalTensor& grad_scale,
+                   const OptionalTensor& found_inf) {
+  constexpr const char* kName = "_fused_adagrad_";
+  require_lists({params, grads, sums}, kName);
+  TORCH_CHECK(steps.size() == params.size(), kName, ": ", steps.size(), " state_steps for ", params.size(),
+              " parameters");
+  if (skips(found_inf)) return;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    TORCH_CHECK(is_oracle(steps[i]) && steps[i].scalar_type() == at::kFloat, kName,
+                ": state_steps must be float32 on the device");
+    optimizer::AdagradParams a{};
+    a.n = params[i].numel();
+    a.dtype = dtype_of(params[i], kName);
+    a.p = params[i].mutable_data_ptr();
+    a.g = grads[i].mutable_data_ptr();
+    a.state = sums[i].mutable_data_ptr();
+    a.step = *steps[i].const_data_ptr<float>();
+    a.lr = lr, a.lr_decay = lr_decay, a.weight_decay = weight_decay, a.eps = eps;
+    a.maximize = maximize;
+    a.grad_scale = value_or_null(grad_scale);
+    a.bf16_nan = bf16_nan_of_current_card();
+    optimizer::adagrad(a);
+  }
+  bump({params, grads, sums});
+}
+void fused_adagrad_tensor_lr(TensorList params, TensorList grads, TensorList sums, TensorList steps, const Tensor& lr,
+                             double lr_decay, double weight_decay, double eps, bool maximize,
+                             const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+  fused_adagrad(params, grads, sums, steps, number_of(lr), lr_decay, weight_decay, eps, maximize, grad_scale,
+                found_inf);
 }
 
 // g *= inv_scale, and *found_inf = 1 for an infinity or NaN. [src AmpKernels.cu]
