@@ -1,16 +1,20 @@
 """Speed of the virtual card's attention against torch's CPU attention, both in this process:
 
     python tests/bench/attention.py [--card t4] [--dtype float32] [--batch 4] [--heads 12] [--keys 1024] [--width 64]
+                                    [--efficient]
 
-Forward and backward, causal. Times are seconds of CPU of all threads, which a loaded machine disturbs least, and wall
-seconds; the peak is what the forward and the backward added to the process's resident memory.
+Forward and backward, causal; `--efficient`: the memory-efficient kernel, where the dispatcher would take
+another. Times are seconds of CPU of all threads, which a loaded machine disturbs least, and wall seconds; the peak is
+what the forward and the backward added to the process's resident memory.
 """
 
 import argparse
+import contextlib
 import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import step_oracle
 
@@ -32,8 +36,10 @@ def once(args: argparse.Namespace, device: str, dtype: torch.dtype) -> tuple[flo
     q, k, v, grad = (torch.randn(size).to(dtype).to(device).requires_grad_(i < 3) for i in range(4))
     reset_peak()
     before = resident()
+    choice = args.efficient and device == "oracle"
     cpu, wall = time.process_time(), time.perf_counter()
-    F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(grad)
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION) if choice else contextlib.nullcontext():
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(grad)
     return time.process_time() - cpu, time.perf_counter() - wall, resident() - before
 
 
@@ -43,6 +49,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     for name, default in [("batch", 4), ("heads", 12), ("keys", 1024), ("width", 64), ("rounds", 3)]:
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--efficient", action="store_true")
     args = parser.parse_args()
     step_oracle.set_card(args.card)
     torch.use_deterministic_algorithms(True)
