@@ -78,3 +78,12 @@ def test_bytes_of_the_compiled_kernel(table: str, op: str) -> None:
     assert rows
     wrong = [line for row in rows for i, arch in enumerate(CARDS) for line in differences(row, arch, i)]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "table, op, other", [("pointwise", "floor", "ceil"), ("reduce", "amax", "amin"), ("reduce", "var", "std")]
+)
+def test_another_operation_is_noticed(table: str, op: str, other: str) -> None:
+    step_oracle.set_card(CARDS["sm_80"], index=0)
+    for row in TABLES[table][op]:
+        assert differences({**row, "op": other}, "sm_80", 0), f"{op} {row['type']} {row['shape']} passes as {other}"
