@@ -74,7 +74,7 @@ TEST(Cards, NumbersOfTheTableAndAnUnknownName) {
 
 TEST(Vectors, EveryFileReads) {
   const auto names = test::vector_names("");
-  EXPECT_EQ(names.size(), 1126u);
+  EXPECT_GE(names.size(), 1138u);  // more may come, none goes
   EXPECT_EQ(test::load_vectors("relu_f32.special").meta.at("case"), "relu_f32");
 }
 
