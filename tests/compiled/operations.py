@@ -139,6 +139,20 @@ spatial("softmax_spatial", aten._softmax, aten._softmax_backward_data)
 spatial("log_softmax_spatial", aten._log_softmax, aten._log_softmax_backward_data)
 
 
+def masked_softmax(given: Inputs, row: Row) -> tuple[torch.Tensor, ...]:
+    shape = sizes(row)
+    mask = given["mask"].view(shape[0], -1) if len(shape) == 4 else given["mask"].view(shape)
+    return (aten._masked_softmax(given["x"].view(shape), mask, len(shape) - 1, 1 if len(shape) == 4 else 2),)
+
+
+def masked_softmax_backward(given: Inputs, row: Row) -> tuple[torch.Tensor, ...]:
+    return (aten._masked_softmax_backward(*(given[k].view(sizes(row)) for k in ("grad", "y", "mask")), 1),)
+
+
+OPERATIONS["masked_softmax"] = OPERATIONS["masked_softmax_special"] = masked_softmax
+OPERATIONS["masked_softmax_backward"] = masked_softmax_backward
+
+
 def sizes(row: Row) -> list[int]:
     return [int(v) for v in row["shape"].split(":")[-1].split("x")]
 
