@@ -38,8 +38,8 @@ def check(value: Any, *fields: str) -> Choices:
                     number = entry[field]
                     if number is not None and (type(number) is not int or not 0 <= number < 1 << 32):
                         raise ValueError(f"{where} has the {field} {_short(number)}; give a number from 0, or null")
-                if not isinstance(entry[fields[-1]], str):
-                    raise ValueError(f"{where} has the {fields[-1]} {_short(entry[fields[-1]])}; give a text")
+                if not isinstance(entry[fields[-1]], str) or not entry[fields[-1]].isascii():
+                    raise ValueError(f"{where} has the {fields[-1]} {_short(entry[fields[-1]])}; give a text in ASCII")
             order = [_key(entry, fields) for entry in entries]
             if order != sorted(set(order)):
                 raise ValueError(f"{where}: entries stand in the order of {' and '.join(fields[:-1])}, each once")
@@ -60,12 +60,19 @@ def load(source: str | os.PathLike[str] | Choices) -> Choices:
     if not isinstance(source, (str, os.PathLike)):
         return check(source, "call", "value")
     try:
-        value = json.loads(pathlib.Path(source).read_text())
+        value = json.loads(pathlib.Path(source).read_text(), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{os.fspath(source)} holds no choices: {error}") from None
     if not isinstance(value, dict) or set(value) != {"format", "choices"} or value["format"] != FORMAT:
         raise ValueError(f"{os.fspath(source)} holds no choices of this version ('{FORMAT}')")
     return check(value["choices"], "call", "value")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        raise ValueError("a key is given twice")
+    return out
 
 
 def dump(choices: Choices) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.save_plans and not args.fit_plans:
         raise Refused("--save-plans writes what --fit-plans finds; give both")
+    for path in (args.save_plans, args.save_choices):
+        if path and os.path.realpath(path) == os.path.realpath(args.trace):
+            raise Refused(f"{path} is the trace, and would be written over: give another name")
 
     from .progress import progress_bar
 
@@ -107,4 +111,5 @@ def describe(report: ReplayReport, everything: bool = False) -> None:
             counted.setdefault((row["op"], row["reason"]), []).append(row["index"])
         for (op, reason), indices in counted.items():
             print(f"{title}: {len(indices)} x {op} (first: op {indices[0]}): {reason}")
-    print("verdict: " + ("every op has the recorded bytes" if report.ok else "not verified"))
+    but = f" but the {c['carried']} carried" if c["carried"] else ""
+    print("verdict: " + (f"every op{but} has the recorded bytes" if report.ok else "not verified"))

@@ -96,7 +96,7 @@ def test_more_key_tiles_than_are_searched_are_carried(tmp_path: pathlib.Path, mo
     assert "a race" in report.carried[0]["reason"] and "5 thread blocks" in report.carried[0]["reason"]
 
 
-def test_wrong_bytes_are_no_order_s(mixed: str, tmp_path: pathlib.Path) -> None:
+def test_wrong_bytes_are_no_order_s(mixed: str, tmp_path: pathlib.Path, capsys: Any) -> None:
     """One bit of the recorded gradient changed: no order gives it, and the race is carried as before."""
     trace = step_oracle.load(mixed)
     (op,) = [o for o in trace.ops if o.op == f"aten.{OP}"]
@@ -118,9 +118,12 @@ def test_wrong_bytes_are_no_order_s(mixed: str, tmp_path: pathlib.Path) -> None:
         for codec, raw, payload in blobs
     ]
     assert forged != blobs
-    report = step_oracle.replay(forging.write(str(tmp_path / "forged.trace"), header, replaced(records), forged))
+    path = forging.write(str(tmp_path / "forged.trace"), header, replaced(records), forged)
+    report = step_oracle.replay(path)
     assert report.counts["carried"] == 1 and report.choices == [] and "a race" in report.carried[0]["reason"]
     assert re.search("none of 2[45] variants of dq_order .*, and there are no others", report.carried[0]["reason"])
+    main(["replay", path, "--quiet"])
+    assert "verdict: every op but the 1 carried has the recorded bytes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", ["op-local", "end-to-end"])
@@ -165,6 +168,7 @@ def test_a_given_choice_is_taken_and_not_searched_for(mixed: str) -> None:
         ({OP: {"dq_order": [{"call": -1, "value": "0"}]}}, "a number from 0, or null"),
         ({OP: {"dq_order": [{"call": True, "value": "0"}]}}, "a number from 0, or null"),
         ({OP: {"dq_order": [{"call": 0, "value": 3}]}}, "give a text"),
+        ({OP: {"dq_order": [{"call": 0, "value": "\u00b20"}]}}, "give a text in ASCII"),
         ({OP: {"dq_order": [{"call": 1, "value": ""}, {"call": 0, "value": ""}]}}, "in the order of call"),
         ([], "give an object"),
     ],
