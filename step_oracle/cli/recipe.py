@@ -121,7 +121,7 @@ def run_write(args: argparse.Namespace) -> int:
     from step_oracle.recipe import checkpoints, from_trace, writer
 
     _threads(args)
-    checkpoints.check_target(args.out)
+    checkpoints.check_target(args.out, args.recipe, args.corpus, args.plans, args.choices)
     init = None
     if os.path.isdir(args.recipe):
         if args.corpus is None:
@@ -133,7 +133,7 @@ def run_write(args: argparse.Namespace) -> int:
         if args.corpus is not None:
             raise Refused(f"{args.recipe} is no folder of a run, and a recipe of one trace has no corpus: leave it out")
         init = args.init or f"{args.out}.init.safetensors"
-        checkpoints.check_target(init)
+        checkpoints.check_target(init, args.out, args.recipe, args.plans, args.choices)
         text = from_trace.write(args.recipe, init, card=args.card, plans=args.plans, choices=args.choices)
     _put(args.out, text)
     value = {"ok": True, "out": args.out, "bytes": len(text) + 1, "recipe": _opened(text).digest, "init": init}
@@ -284,8 +284,9 @@ def _report_audits(args: argparse.Namespace, done: list[dict[str, Any]]) -> int:
 
 
 def run_resurrect(args: argparse.Namespace) -> int:
-    from step_oracle.recipe import verification
+    from step_oracle.recipe import checkpoints, verification
 
+    checkpoints.check_target(args.out, args.recipe, args.corpus, args.init, args.kept)
     found = _walked(
         args,
         "resurrect",
@@ -326,7 +327,7 @@ def run_attest(args: argparse.Namespace) -> int:
 
     recipe = document.load(args.recipe)
     if args.out:
-        checkpoints.check_target(args.out)
+        checkpoints.check_target(args.out, args.recipe, args.corpus, args.init, args.key)
     if args.folder and checkpoints.Folder(args.folder, recipe.digest).kept():
         raise Refused(
             f"{args.folder} holds checkpoints, and an attestation is of a walk of all steps in one process: give an "

@@ -66,8 +66,11 @@ def read(path: str | os.PathLike[str]) -> Saved:
     return Saved(tensors, None if step is None else int(step), generator, meta.get("loss", ""))
 
 
-def check_target(path: str | os.PathLike[str]) -> None:
-    """Before anything is computed: can a file be put there? ValueError where not."""
+def check_target(path: str | os.PathLike[str], *others: str | None) -> None:
+    """Before anything is computed: can a file be put there, which is none of the others? ValueError where not."""
+    for other in others:
+        if other and os.path.realpath(other) == os.path.realpath(path):
+            raise ValueError(f"{os.fspath(path)} would be written over another file of this command: give another name")
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
         raise ValueError(f"{os.fspath(path)} is there and is no regular file: give another name")
     folder = os.path.dirname(os.path.abspath(path))
