@@ -149,7 +149,9 @@ class Extractor:
         end = named_state(self.trace.names_end)
         losses = [n for n in self.trace.names_end if n.role == "loss" and n.tensor is not None]
         if loss and not losses:
-            raise NotAProgram(f"{self.trace.path} has no loss: call backward() on it inside the recorded block")
+            raise NotAProgram(
+                f"{self.trace.path} has no loss: call backward() on a tensor of one element inside the recorded block"
+            )
         roots = [key_of(t) for t in end.values()] + ([key_of(losses[-1].tensor)] if loss else [])
         start = named_state(self.trace.names, (*STATE_ROLES, "gradient"))
         live, bound, needed = self._live(set(roots))
@@ -191,9 +193,13 @@ class Extractor:
                 bound[key_of(batch[0])] = batch[0].after
                 continue
             if any(device_of(g.device) == "host" for g in op.generators):
+                remedy = (
+                    "only the batch of the recipe's sampler may"
+                    if self.batches
+                    else "draw it before the recorded block, or on the card"
+                )
                 raise NotAProgram(
-                    f"op {i} ({op.op}) draws from the host's generator, and the state depends on it: only the "
-                    "batch of the recipe's sampler may"
+                    f"op {i} ({op.op}) draws from the host's generator, and the state depends on it: {remedy}"
                 )
             live.add(i)
             needed |= {key_of(t) for t in op.tensors if t.storage}

@@ -32,6 +32,9 @@ def write(
     from .writer import generator_fields
 
     trace = Trace(path)
+    if trace.environment.device not in ("oracle", "cuda"):
+        raise NotAProgram(f"{path} was recorded on '{trace.environment.device}', whose arithmetic is not modelled: "
+                          'record on device "oracle" or on a card')  # fmt: skip
     draft = Extractor(trace, {}).draft()
     text = dump(program([draft], []))
     blob = digests.of_bytes(text.encode())
@@ -56,7 +59,11 @@ def write(
         "losses": ["00000000"],
         "promises": [{"step": 0, "state": "0" * 64, "loss": "00000000"}],
     }
-    return settled(recipe, choices, {0: trace}, lambda r: _promised(r, init, draft), plans)
+    try:
+        return settled(recipe, choices, {0: trace}, lambda r: _promised(r, init, draft), plans)
+    except BaseException:
+        pathlib.Path(init).unlink(missing_ok=True)  # a start without a recipe
+        raise
 
 
 def _promised(recipe: dict[str, Any], init: str, draft: Draft) -> str:

@@ -262,7 +262,7 @@ def _load(recipe: Recipe, path: pathlib.Path | str, step: int, digest: str) -> S
     """The state after ``step`` from a checkpoint whose own digest is right; also sets the card's generator."""
     saved = checkpoints.read(path)
     if saved.step != step:
-        raise ValueError(f"{path} says that it is the state after step {saved.step}, not after step {step}")
+        raise ValueError(f"{path} says that it is {_of_step(saved.step)}, not the one after step {step}")
     if (found := state_digest(saved.tensors, saved.generator)) != digest:
         raise ValueError(
             f"{path} has the state digest {found}, and the state after step {step} has {digest}: the checkpoint "
@@ -274,7 +274,11 @@ def _load(recipe: Recipe, path: pathlib.Path | str, step: int, digest: str) -> S
         raise ValueError(
             f"{path} holds other tensors than the recipe's programs: {sorted(set(saved.tensors) ^ set(places))[:3]}"
         )
-    return {name: place(saved.tensors[name], where) for name, where in places.items()}
+    return {name: place(saved.tensors[name], where, name, str(path)) for name, where in places.items()}
+
+
+def _of_step(step: int | None) -> str:
+    return "an initial state" if step is None else f"the state after step {step}"
 
 
 # --- audit ------------------------------------------------------------------------------------------------------------
@@ -296,7 +300,7 @@ def audit(
     saved = checkpoints.read(checkpoint)
     if saved.step not in opened.promises:
         raise ValueError(
-            f"{checkpoint} says that it is the state after step {saved.step}, which no promise names; the recipe "
+            f"{checkpoint} says that it is {_of_step(saved.step)}, which no promise names; the recipe "
             f"promises {', '.join(map(str, opened.promises))}"
         )
     first = int(saved.step) + 1

@@ -78,8 +78,10 @@ def loss_bits(loss: torch.Tensor) -> str:
     return str(struct.pack(">f", float(loss.detach().cpu().reshape(()))).hex())
 
 
-def place(t: torch.Tensor, where: dict[str, Any]) -> torch.Tensor:
-    """A copy with a program's geometry."""
+def place(t: torch.Tensor, where: dict[str, Any], name: str, path: str) -> torch.Tensor:
+    """A copy with a program's geometry, of the tensor ``name`` of the file ``path``."""
+    if list(t.shape) != where["shape"]:
+        raise ValueError(f"{path} holds '{name}' of {list(t.shape)}, and the recipe's program reads {where['shape']}")
     out = torch.empty_strided(
         tuple(where["shape"]),
         tuple(where["strides"]),
@@ -163,14 +165,16 @@ def initial(recipe: Recipe, init: str | None) -> State:
         saved = checkpoints.read(init)
         if (found := state_digest(saved.tensors, "")) != block.digest("state"):
             raise ValueError(f"{init} has the state digest {found}, and the recipe begins from {block.digest('state')}")
-        state = {n: place(_named(saved.tensors, n, init), where) for n, where in recipe.state_places(0).items()}
+        if extra := sorted(set(saved.tensors) - set(recipe.state_places(0))):
+            raise ValueError(f"{init} holds the tensor '{extra[0]}', which no program reads: it could say anything")
+        state = _placed(recipe, saved.tensors, init)
     elif init is not None:
         raise ValueError("the recipe computes its initial state: leave --init out")
     elif kind == "host draws":
         from step_oracle import initialisation
 
         drawn = initialisation.tensors(block.block("term").value())
-        state = {n: place(_named(drawn, n, "init.term"), where) for n, where in recipe.state_places(0).items()}
+        state = _placed(recipe, drawn, "init.term")
     else:
         if block.get("generator") is not None:
             set_generator(_generator(block.block("generator")))
@@ -180,10 +184,12 @@ def initial(recipe: Recipe, init: str | None) -> State:
     return state
 
 
-def _named(tensors: State, name: str, path: str) -> torch.Tensor:
-    if name not in tensors:
-        raise ValueError(f"{path} holds no tensor '{name}'")
-    return tensors[name]
+def _placed(recipe: Recipe, tensors: State, path: str) -> State:
+    """What the first program reads."""
+    places = recipe.state_places(0)
+    if missing := sorted(set(places) - set(tensors)):
+        raise ValueError(f"{path} holds no tensor '{missing[0]}'")
+    return {name: place(tensors[name], where, name, path) for name, where in places.items()}
 
 
 def _generator(block: Any) -> str:

@@ -316,7 +316,8 @@ def initial_state(out: pathlib.Path, first: Trace, draft: Draft) -> dict[str, An
                 "make the model with Run.build()"
             )
         raw = bytearray(first.blob(t.before))
-        state[name] = torch.frombuffer(raw, dtype=getattr(torch, t.dtype)).reshape(t.shape)
+        dtype = getattr(torch, t.dtype)
+        state[name] = (torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)).reshape(t.shape)
     checkpoints.write(out, state, step=None, generator="", loss="")
     return {"kind": "state", "state": state_digest(state, "")}
 

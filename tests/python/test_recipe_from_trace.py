@@ -126,12 +126,17 @@ def test_an_edited_recipe_never_verifies(made: pathlib.Path, tmp_path: pathlib.P
 
 
 def test_what_is_missing_or_too_much_is_a_sentence(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    trace = str(made.parent / "a.trace")
     for words, why in [
         (["verify", str(made)], "--init"),
         (["verify", str(made), "--init", init_of(made), "--corpus", str(made)], "leave --corpus out"),
         (["write", str(tmp_path / "none.trace"), "-o", str(tmp_path / "o")], "none.trace"),
         (["write", str(made), "-o", str(tmp_path / "o")], "trace"),
         (["write", str(tmp_path), "-o", str(tmp_path / "o")], "give the file that its batches"),
+        (["write", trace, "-o", trace], "would be written over"),
+        (["write", trace, "-o", str(tmp_path / "o"), "--init", str(tmp_path / "o")], "would be written over"),
+        (["resurrect", str(made), "--init", init_of(made), "--step", "0", "-o", init_of(made)], "be written over"),
+        (["audit", str(made), "--from", init_of(made)], "says that it is an initial state"),
         (["write", str(made.parent / "a.trace"), "--corpus", str(made), "-o", str(tmp_path / "o")], "leave it out"),
         (["write", record(tmp_path / "d.trace", keep="digests"), "-o", str(tmp_path / "o")], "keep='state'"),
         (["write", record(tmp_path / "n.trace", scale="0"), "-o", str(tmp_path / "o")], "has no loss"),
@@ -140,3 +145,107 @@ def test_what_is_missing_or_too_much_is_a_sentence(made: pathlib.Path, tmp_path:
         code, _, err = command(*words)
         assert code == 2 and why in err, (words, code, err)
     assert not os.path.exists(tmp_path / "o")
+
+
+def with_start(made: pathlib.Path, folder: pathlib.Path, tensors: dict[str, Any], program: Any = None) -> list[str]:
+    """The words that verify a forged recipe: the made one with this start, and this program where one is given."""
+    root = json.loads(made.read_text())
+    start = folder / "forged.safetensors"
+    checkpoints.write(start, tensors, step=None, generator="", loss="")
+    root["init"]["state"] = recipe.walk.state_digest(tensors, "")
+    if program is not None:
+        text = canonical.dump(program)
+        own = recipe.digests.of_bytes(text.encode())
+        root |= {"blobs": {own: recipe.document.pack(text)}, "programs": [{"first": 0, "blob": own}]}
+    out = folder / "forged.recipe.json"
+    out.write_text(canonical.dump(root) + "\n")
+    return ["verify", str(out), "--init", str(start), "--json"]
+
+
+def test_a_start_of_other_tensors_than_the_program_reads_is_refused(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    saved = checkpoints.read(init_of(made)).tensors
+    name = next(n for n in sorted(saved) if n.endswith("weight"))
+    for tensors, why in [
+        (saved | {"claim": saved[name].clone()}, "holds the tensor 'claim', which no program reads"),
+        (saved | {name: saved[name].flatten()[:1].clone()}, f"holds '{name}' of [1], and the recipe's program reads"),
+        (saved | {name: saved[name].flatten()}, f"holds '{name}' of ["),
+        ({n: t for n, t in saved.items() if n != name}, f"holds no tensor '{name}'"),
+    ]:
+        code, said, err = command(*with_start(made, tmp_path, tensors))
+        assert code == 2 and why in err and "internal" not in err and not said, (code, err)
+
+
+ROW = ["card", "float32", [1 << 18]]
+HOST = ["host", "float32", [64]]
+
+
+@pytest.mark.parametrize(
+    ("place", "op"),
+    [
+        (ROW, ["aten::empty", "memory_format", [ROW[2], {"dtype": "float32"}, None, {"device": "card"}, None, None]]),
+        (ROW, ["aten::new_empty", "", [{"t": 0}, ROW[2], None, None, None, None]]),
+        (HOST, ["aten::empty", "memory_format", [HOST[2], {"dtype": "float32"}, None, {"device": "host"}, None, None]]),
+    ],
+)  # fmt: skip
+def test_memory_that_nobody_wrote_is_never_promised(
+    made: pathlib.Path, tmp_path: pathlib.Path, place: Any, op: Any
+) -> None:
+    """Fresh pages are zero in every process: a promise of them would have verified."""
+    import torch
+
+    program = {"format": "step-oracle program 1", "slots": [{"is": ["card", "float32", [2]], "state": "w"}],
+               "ops": [[*op, [place]]], "state": {"w": 0, "made": -1}, "loss": [0, "float32", [], [], 0]}  # fmt: skip
+    words = with_start(made, tmp_path, {"w": torch.ones(2)}, program)
+    root = json.loads(pathlib.Path(words[1]).read_text())
+    root["losses"], root["promises"][0]["loss"] = ["3f800000"], "3f800000"
+    states = set()
+    for _ in range(3):
+        pathlib.Path(words[1]).write_text(canonical.dump(root) + "\n")
+        code, said, _ = command(*words)
+        failed = json.loads(said)["first_failed"]
+        assert code == 1 and failed["what"] == "state"
+        root["promises"][0]["state"] = failed["actual"]  # what the walk found is promised, and not found again
+        states.add(failed["actual"])
+    assert len(states) == 3
+
+
+def test_a_state_with_gaps_is_no_state(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import torch
+
+    for strides in ([4, 1], [0, 1]):
+        place = ["card", "float32", [2, 2], strides]
+        program = {"format": "step-oracle program 1", "slots": [{"is": place, "state": "w"}], "ops": [],
+                   "state": {"w": 0}, "loss": [0, "float32", [], [], 0]}  # fmt: skip
+        code, _, err = command(*with_start(made, tmp_path, {"w": torch.ones(2, 2)}, program))
+        assert code == 2 and "does not fill its slot" in err
+
+
+WEIRD = """
+import sys, torch, step_oracle
+path, device, loss = sys.argv[1:]
+step_oracle.set_card("t4")
+torch.manual_seed(3)
+net = torch.nn.Linear(5, 3).to(device)
+net.register_buffer("none", torch.zeros(0, 4, device=device))
+x = torch.ones(6, 5).to(device)
+with step_oracle.record(path, keep="state", model=net):
+    out = net(x).sum()
+    (out.bfloat16() if loss == "bf16" else out).backward()
+"""
+
+
+def test_a_buffer_without_elements_verifies_and_others_are_sentences(tmp_path: pathlib.Path) -> None:
+    def write(device: str, loss: str) -> tuple[int, str, str]:
+        trace = str(tmp_path / f"{device}.{loss}.trace")
+        subprocess.run([sys.executable, "-c", WEIRD, trace, device, loss], check=True, capture_output=True)
+        return command("write", trace, "-o", str(tmp_path / f"{device}.{loss}.json"))
+
+    code, _, err = write("oracle", "f32")
+    assert code == 0, err
+    out = tmp_path / "oracle.f32.json"
+    assert command("verify", str(out), "--init", init_of(out))[0] == 0
+    code, _, err = write("cpu", "f32")
+    assert code == 2 and "was recorded on 'cpu'" in err
+    code, _, err = write("oracle", "bf16")
+    assert code == 2 and "recipes hold losses of float32" in err
+    assert not list(tmp_path.glob("*bf16.json*")) and not list(tmp_path.glob("cpu*.json*"))

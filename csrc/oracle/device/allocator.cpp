@@ -7,15 +7,19 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <random>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/oracle/device/device.h"
+#include "csrc/oracle/device/noise.h"
 #include "csrc/oracle/device/protect.h"
 
 namespace step_oracle::device {
@@ -24,6 +28,7 @@ namespace {
 constexpr std::size_t kAlign = 512;               // [src c10/cuda/CUDACachingAllocator.h kMinBlockSize]
 constexpr std::size_t kMinKept = 64u << 20;       // freed bytes always worth keeping
 constexpr unsigned char kPoison = 0xff;           // a NaN in every floating format
+thread_local bool gives_noise = false;
 
 // Lies in the kAlign bytes before the data.
 struct Block {
@@ -63,6 +68,7 @@ class Pool {
     *static_cast<Block*>(base) = {bytes, device};
     void* data = static_cast<char*>(base) + kAlign;
     if (poison_) std::memset(data, kPoison, bytes);
+    if (gives_noise) fill_with_noise(data, bytes);
     count({bytes, device});
     return data;
   }
@@ -173,6 +179,22 @@ REGISTER_ALLOCATOR(kOracle, &g_allocator);
 }  // namespace
 
 c10::Allocator* allocator() { return &g_allocator; }
+
+NoiseScope::NoiseScope() : outer_(std::exchange(gives_noise, true)) {}
+NoiseScope::~NoiseScope() { gives_noise = outer_; }
+
+void fill_with_noise(void* data, std::size_t n) {
+  static const std::uint64_t key = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  static std::atomic<std::uint64_t> fills{0};
+  const std::uint64_t start = key ^ (fills.fetch_add(1, std::memory_order_relaxed) * 0xd1342543de82ef95u);
+  auto* const bytes = static_cast<unsigned char*>(data);
+  for (std::size_t i = 0; i < n; i += 8) {
+    std::uint64_t word = (start + i) * 0x9e3779b97f4a7c15u;
+    word = (word ^ (word >> 32)) * 0xd6e8feb86659fd93u;
+    std::memcpy(bytes + i, &word, std::min<std::size_t>(8, n - i));
+  }
+}
+
 MemoryStats memory_stats(c10::DeviceIndex index) { return pool().stats(resolve(index)); }
 void reset_peak(c10::DeviceIndex index) { pool().reset_peak(resolve(index)); }
 void empty_cache() { pool().release(); }

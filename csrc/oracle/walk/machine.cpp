@@ -16,6 +16,8 @@
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/oracle/device/device.h"
+#include "csrc/oracle/device/noise.h"
+#include "csrc/oracle/program/op_rules.h"
 #include "csrc/oracle/program/scopes.h"
 #include "csrc/oracle/program/switches.h"
 #include "csrc/oracle/program/value.h"
@@ -145,12 +147,23 @@ class Runner {
     if (!t.defined() || t.scalar_type() != program::scalar_type(s.geometry.dtype) || t.sizes() != at::IntArrayRef(s.geometry.sizes) ||
         !same_strides(t, s.geometry) || t.storage_offset() != 0 || (t.device().type() == device::kOracle) != s.card)
       throw Error(ErrorKind::kBadInput,
-                  fmt::format("result {} of {} is {}, and the program states {}[{}]", i, where(),
-                              t.defined() ? fmt::format("{}[{}] with strides [{}]", c10::toString(t.scalar_type()),
-                                                        fmt::join(t.sizes(), ","), fmt::join(t.strides(), ","))
+                  fmt::format("result {} of {} is {}, and the program states {}[{}] with strides [{}] on the {}", i, where(),
+                              t.defined() ? fmt::format("{}[{}] with strides [{}] on {}", c10::toString(t.scalar_type()),
+                                                        fmt::join(t.sizes(), ","), fmt::join(t.strides(), ","), t.device().str())
                                           : std::string("nothing"),
-                              rec::name_of(s.geometry.dtype), fmt::join(s.geometry.sizes, ",")));
+                              rec::name_of(s.geometry.dtype), fmt::join(s.geometry.sizes, ","), fmt::join(s.geometry.strides, ","),
+                              s.card ? "card" : "host"));
     storages_[*op.results[i]] = t.storage();
+    if (!s.card && program::leaves_noise(op.record) && !draws(op))  // the card's memory is noise from the start
+      device::fill_with_noise(storages_[*op.results[i]]->mutable_data(), s.nbytes);
+  }
+
+  static bool draws(const Op& op) {
+    const auto& arguments = op.handle->schema().arguments();
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      if (arguments[i].name() == "dropout_p")
+        return op.record.args[i]->kind != rec::ValueKind::Float || rec::float_of(*op.record.args[i]) != 0.0;
+    return false;
   }
 
   // What no later op uses is given back at once: memory stays near the live set.
@@ -178,6 +191,7 @@ Outcome run(Program& program, const Step& step) {
   }
   const program::SwitchScope scope(switches);
   const aten::ChoiceScope choices(step.choices);
+  const device::NoiseScope noise;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Runner runner(program, step);

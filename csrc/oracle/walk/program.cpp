@@ -179,6 +179,8 @@ class Parser {
     Slot s = place(j["is"]);
     if (j.contains("state")) {
       s.kind = SlotKind::kState, s.name = text(j["state"], "a state's name");
+      if (rec::numel(s.geometry.sizes) * static_cast<std::int64_t>(rec::size_of(s.geometry.dtype)) != static_cast<std::int64_t>(s.nbytes))
+        refuse("the state '{}' does not fill its slot, each byte once", s.name);
     } else if (j.contains("batch")) {
       s.kind = SlotKind::kBatch, s.name = text(j["batch"], "a batch's name");
     } else if (j.contains("term")) {
