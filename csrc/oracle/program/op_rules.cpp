@@ -45,7 +45,7 @@ bool stays_on_host(const rec::OpT& op) {
 }
 
 bool leaves_noise(const rec::OpT& op) {
-  for (const char* name : {"aten::empty", "aten::new_empty", "aten::_empty", "aten::_scaled_dot_product"})
+  for (const char* name : {"aten::empty", "aten::new_empty", "aten::_empty", "aten::resize", "aten::_scaled_dot_product"})
     if (op.name.rfind(name, 0) == 0) return true;
   return false;
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/oracle/device/device.h"
@@ -125,7 +126,11 @@ class Runner {
     const auto& arguments = op.handle->schema().arguments();
     for (std::size_t i = 0; i < arguments.size(); ++i)
       stack.push_back(program::to_ivalue(*op.record.args[i], arguments[i].type(), resolver));
-    op.handle->callBoxed(stack);
+    {
+      std::optional<device::NoiseScope> noise;  // not for every op: it costs a pass over what the op takes
+      if (program::leaves_noise(op.record)) noise.emplace();
+      op.handle->callBoxed(stack);
+    }
     std::size_t result = 0;
     for (const c10::IValue& v : stack) adopt(op, v, result);
     if (result != op.results.size())
@@ -154,7 +159,7 @@ class Runner {
                               rec::name_of(s.geometry.dtype), fmt::join(s.geometry.sizes, ","), fmt::join(s.geometry.strides, ","),
                               s.card ? "card" : "host"));
     storages_[*op.results[i]] = t.storage();
-    if (!s.card && program::leaves_noise(op.record) && !draws(op))  // the card's memory is noise from the start
+    if (!s.card && program::leaves_noise(op.record) && !draws(op))  // the card's is noise from the start
       device::fill_with_noise(storages_[*op.results[i]]->mutable_data(), s.nbytes);
   }
 
@@ -191,7 +196,6 @@ Outcome run(Program& program, const Step& step) {
   }
   const program::SwitchScope scope(switches);
   const aten::ChoiceScope choices(step.choices);
-  const device::NoiseScope noise;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Runner runner(program, step);
