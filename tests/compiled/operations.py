@@ -273,12 +273,16 @@ OPERATIONS["amp_unscale"] = _unscale
 OPERATIONS["amp_update"] = _update
 
 
+def rewind(row: Row) -> None:
+    state = struct.pack("<QQ", row["notes"]["seed"], row["notes"]["offset"])
+    torch.oracle.set_rng_state(torch.tensor(list(state), dtype=torch.uint8), row["device"])
+
+
 def drawn(name: str, draw: Callable[[torch.Tensor, Inputs], torch.Tensor]) -> None:
     """a fill from the generator state of the row"""
 
     def run(given: Inputs, row: Row) -> tuple[torch.Tensor, ...]:
-        state = struct.pack("<QQ", row["notes"]["seed"], row["notes"]["offset"])
-        torch.oracle.set_rng_state(torch.tensor(list(state), dtype=torch.uint8), row["device"])
+        rewind(row)
         x = torch.empty(int(row["shape"]), dtype=DTYPES[row["type"]], device=row["device"])
         return (draw(x, given),)
 
@@ -293,6 +297,15 @@ drawn("normal", lambda x, given: x.normal_(0.5, 0.25))
 drawn("random_from_to", lambda x, given: x.random_(-7, 50250))
 drawn("random_from_to_wide", lambda x, given: x.random_(-7, (1 << 40) - 4))
 drawn("bernoulli_tensor", lambda x, given: x.bernoulli_(given["p"]))
+
+
+def _multinomial(given: Inputs, row: Row) -> tuple[torch.Tensor, ...]:
+    rows, cols, samples = sizes(row)
+    rewind(row)
+    return (torch.multinomial(given["p"].view(rows, cols), samples, replacement=True),)
+
+
+OPERATIONS["multinomial"] = _multinomial
 
 
 def _sort(given: Inputs, row: Row) -> tuple[torch.Tensor, ...]:

@@ -127,12 +127,33 @@ def test_permutation() -> None:
     assert offset() == 4 + 1000  # keys, then the kernel that shuffles equal keys
 
 
+def test_samples_with_replacement() -> None:
+    """exact probabilities: 3 rows, thread `sample` of block `row` draws"""
+    torch.manual_seed(6)
+    p = torch.tensor([[1.0, 0.0, 2.0, 1.0], [0.0, 4.0, 0.0, 0.0], [2.0, 2.0, 2.0, 2.0]])
+    choice = torch.multinomial(p.to("oracle"), 300, replacement=True)
+    assert choice.dtype == torch.int64 and choice.shape == (3, 300) and offset() == 4
+    u = uniforms(philox(6, 3 * 384, 0)[:, 0]).reshape(3, 384)[:, :300]
+    ends = np.array([[0.25, 0.25, 0.75, 1.0], [0, 1, 1, 1], [0.25, 0.5, 0.75, 1.0]], np.float32)
+    assert np.array_equal(choice.cpu().numpy(), [np.searchsorted(e, v) for e, v in zip(ends, u, strict=True)])
+    torch.manual_seed(6)
+    out = torch.empty(0, dtype=torch.int64, device="oracle")
+    torch.multinomial(p.t().contiguous().t().to("oracle"), 300, replacement=True, out=out)
+    assert torch.equal(out.cpu(), choice.cpu())
+
+
 def test_refusals() -> None:
     with pytest.raises((RuntimeError, ValueError), match="generator"):
         torch.rand(3, device="oracle", generator=torch.Generator("cpu"))
     with pytest.raises(NotImplementedError, match="float32"):
         torch.randn(3, device="oracle", dtype=torch.float64)
-    with pytest.raises(NotImplementedError, match="multinomial"):
+    with pytest.raises(NotImplementedError, match="look-back"):  # of one row
         torch.multinomial(torch.ones(4, device="oracle"), 2, replacement=True)
+    with pytest.raises(NotImplementedError, match="float64"):
+        torch.multinomial(torch.ones(2, 4, device="oracle", dtype=torch.float64), 2, replacement=True)
+    for bad, why in ((-1.0, "negative"), (0.0, "sum to 0"), (float("nan"), "sum to nan")):
+        p = torch.tensor([[0.5, 0.5], [bad, 0.0]], device="oracle")
+        with pytest.raises(ValueError, match=f"row 1.*{why}|{why}"):
+            torch.multinomial(p, 2, replacement=True)
     with pytest.raises(RuntimeError, match="uniform_ expects"):
         torch.empty(2, device="oracle").uniform_(1, 0)

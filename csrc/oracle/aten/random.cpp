@@ -10,6 +10,8 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/DistributionTemplates.h>
+#include <ATen/native/UnaryOps.h>
+#include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/multinomial_native.h>
@@ -21,6 +23,7 @@
 #include <mutex>
 #include <vector>
 
+#include "csrc/kernels/random/multinomial.h"
 #include "csrc/oracle/aten/adapter.h"
 
 namespace step_oracle::aten {
@@ -214,12 +217,32 @@ at::Tensor& randperm_out(std::int64_t n, OptGenerator g, at::Tensor& out) {
   return out;
 }
 
+// [src MultinomialKernel.cu multinomial_with_replacement_kernel_impl @2.13]: of several samples; one sample and those
+// without replacement are torch's composition of exponential_ and argmax or topk.
+void multinomial_with_replacement(at::Tensor& result, const at::Tensor& self, const std::int64_t samples,
+                                  OptGenerator g) {
+  const std::int64_t rows = self.dim() == 1 ? 1 : self.size(0), cols = self.size(-1);
+  const DType dtype = dtype_of(self, "multinomial");
+  if (rows == 1 && cols > 1)
+    refuse("multinomial",
+           fmt::format("of {} samples with replacement from one row: CUDA sums it with CUB's look-back scan, whose "
+                       "order of operations is not defined", samples),
+           "Give two rows or more, draw one sample at a time, or without replacement");
+  result.resize_({rows, samples});
+  if (!result.is_contiguous()) refuse("multinomial", "into a tensor that is not contiguous", "Give a contiguous one");
+  at::Tensor dist = at::empty({rows, cols}, self.options());
+  dist.copy_(self.view({rows, cols}));
+  random::normalise({dtype, rows, cols, dist.mutable_data_ptr()});
+  const at::Tensor sums = at::cumsum(dist, 1);
+  with_stream(g, [&](const random::Stream& s) {
+    return random::multinomial(s, {dtype, rows, cols, samples, dist.const_data_ptr(), sums.const_data_ptr(),
+                                   result.mutable_data_ptr<std::int64_t>()});
+  });
+  if (self.dim() == 1) result.resize_({samples});
+}
+
 at::Tensor& multinomial_out(const at::Tensor& self, std::int64_t samples, bool replacement, OptGenerator g,
                             at::Tensor& out) {
-  if (replacement && samples != 1)
-    refuse("multinomial",
-           fmt::format("of {} samples with replacement walks a cumulative sum that is not modelled", samples),
-           "Draw one sample at a time, or without replacement");
   return at::native::multinomial_out(self, samples, replacement, std::move(g), out);
 }
 at::Tensor multinomial(const at::Tensor& self, std::int64_t samples, bool replacement, OptGenerator g) {
@@ -293,3 +316,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace step_oracle::aten
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(multinomial_with_replacement_stub, &step_oracle::aten::multinomial_with_replacement)
+}  // namespace at::native
