@@ -141,3 +141,21 @@ def test_linspace_is_the_compiled_kernels() -> None:
     assert torch.linspace(3, 9, 0, device="oracle").shape == (0,)
     with pytest.raises(NotImplementedError, match="linspace"):
         torch.linspace(0, 1, 5, device="oracle", dtype=torch.bfloat16)
+
+
+def test_bincount() -> None:
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        x = data(torch.float32, 500).abs().to(dtype)
+        for minlength in (0, 3, 200):
+            same(torch.bincount(x.to("oracle"), minlength=minlength), torch.bincount(x, minlength=minlength))
+        same(torch.bincount(x.to("oracle")[::3]), torch.bincount(x[::3]))
+    empty = torch.zeros(0, dtype=torch.int64)
+    same(torch.bincount(empty.to("oracle"), minlength=4), torch.bincount(empty, minlength=4))
+    with pytest.raises(NotImplementedError, match="weights"):
+        torch.bincount(x.to("oracle"), torch.ones(500).to("oracle"))
+    with pytest.raises(RuntimeError, match="non-negative"):
+        torch.bincount(torch.tensor([1, -1]).to("oracle"))
+    with pytest.raises(RuntimeError, match="1-d"):
+        torch.bincount(torch.ones(2, 2, dtype=torch.int64).to("oracle"))
+    with pytest.raises(RuntimeError, match="not implemented for Float"):
+        torch.bincount(torch.ones(2).to("oracle"))

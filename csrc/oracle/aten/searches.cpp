@@ -1,5 +1,5 @@
-// Searches, running extremes, repeats and writes under a mask, as CUDA's Bucketization.cu, CumminmaxKernel.cu,
-// Repeat.cu and IndexKernel.cu call their kernels.
+// Searches, running extremes, repeats, writes under a mask and counts, as CUDA's Bucketization.cu, CumminmaxKernel.cu,
+// Repeat.cu, IndexKernel.cu and SummaryOps.cu call their kernels.
 #define AT_PER_OPERATOR_HEADERS
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
@@ -10,11 +10,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ge.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "csrc/kernels/indexing/counts.h"
 #include "csrc/kernels/indexing/indexing.h"
 #include "csrc/kernels/indexing/search.h"
 #include "csrc/oracle/aten/adapter.h"
@@ -160,6 +164,26 @@ at::Tensor& masked_scatter(at::Tensor& self, const at::Tensor& mask, const at::T
   indexing::points(p);
   if (result.data_ptr() != self.data_ptr()) self.copy_(result.view(self.sizes()));
   return self;
+}
+
+// ---- counts ----
+// [src SummaryOps.cu _bincount_cuda_template]
+at::Tensor bincount(const at::Tensor& self, const OptTensor& weights, int64_t minlength) {
+  TORCH_CHECK(at::isIntegralType(self.scalar_type(), false), "bincount: not implemented for ", self.scalar_type());
+  TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
+  const at::TensorOptions as_counts = self.options().dtype(at::kLong);
+  if (self.dim() == 1 && self.numel() == 0) return at::zeros({minlength}, as_counts);
+  TORCH_CHECK(self.dim() == 1 && at::min(self).item<int64_t>() >= 0,
+              "bincount only supports 1-d non-negative integral inputs.");
+  if (weights && weights->defined())
+    refuse("bincount", "with weights adds them with atomics, in no order", "Count without weights");
+  const int64_t most = at::max(self).item<int64_t>();
+  if (most >= INT32_MAX) refuse("bincount", fmt::format("of {} is not modelled", most), "Count numbers below 2^31 - 1");
+  at::Tensor counts = at::empty({std::max(most + 1, minlength)}, as_counts);
+  const at::Tensor x = self.contiguous();
+  indexing::count({dtype_of(x, "bincount"), x.numel(), counts.numel(), x.const_data_ptr(),
+                   counts.mutable_data_ptr<int64_t>()});
+  return counts;
 }
 
 }  // namespace
