@@ -25,8 +25,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def one_line(text: object) -> str:
-    if isinstance(text, OSError) and text.strerror and text.filename:
-        text = f"{os.fsdecode(text.filename)}: {text.strerror}"
+    if isinstance(text, OSError) and text.strerror and text.filename is not None:
+        text = f"{os.fsdecode(text.filename) or repr('')}: {text.strerror}"
     return " ".join(str(text).split())
 
 

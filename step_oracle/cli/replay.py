@@ -30,6 +30,8 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--save-choices", metavar="FILE", help="write the choices that ops took")
     parser.add_argument("--ties", action="store_true",
                         help="try every variant of an open choice, and list those that the bytes do not tell apart")
+    parser.add_argument("--strict", action="store_true",
+                        help="exit 1 as well where a race's result was carried: it is not verified")
     parser.add_argument("--all", action="store_true", help="print every mismatch, not only the first")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(report.to_json())
     else:
         describe(report, everything=args.all)
-    return SAME if report.ok else DIFFERENT
+    return SAME if report.ok and not (args.strict and report.counts["carried"]) else DIFFERENT
 
 
 def save_choices(report: ReplayReport, path: str) -> None:

@@ -343,8 +343,11 @@ def load(path: str | os.PathLike[str]) -> Recipe:
     size = os.path.getsize(path)
     if size > MOST_BYTES:
         raise Malformed(f"{os.fspath(path)} has {size} bytes, and a recipe has at most {MOST_BYTES}")
+    data = pathlib.Path(path).read_bytes()
     try:
-        return Recipe(pathlib.Path(path).read_bytes(), os.fspath(path))
+        if not data.endswith(b"\n"):
+            raise Malformed("it is not in its canonical form: no line feed at its end")
+        return Recipe(data, os.fspath(path))
     except Malformed as error:
         raise Malformed(f"{os.fspath(path)}: {error}") from None
 

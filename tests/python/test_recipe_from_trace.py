@@ -125,6 +125,13 @@ def test_an_edited_recipe_never_verifies(made: pathlib.Path, tmp_path: pathlib.P
     assert code in (1, 2) and "1/1" not in said and why in err
 
 
+def test_a_text_without_its_line_feed_is_refused(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "cut.recipe.json"
+    path.write_text(made.read_text().rstrip("\n"))
+    code, _, err = command("check", str(path))
+    assert code == 2 and "no line feed at its end" in err
+
+
 def test_what_is_missing_or_too_much_is_a_sentence(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
     trace = str(made.parent / "a.trace")
     for words, why in [

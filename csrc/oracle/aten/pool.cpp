@@ -156,7 +156,7 @@ at::Tensor adaptive_pool_backward(const at::Tensor& grad_output, const at::Tenso
   if (dx.numel() == 0) return dx;
   const Shape s = shape_of(self, grad_output, kName);
   if (pool::adaptive_races(s))
-    on_race(kName, "three and more windows meet in an element, and their gradients are added as they arrive",
+    on_race(kName, "adds the gradients of three and more windows that meet in an element as they arrive",
             "choose output sizes that divide the input's, or make the input channels-last", {});
   const at::Tensor dy = grad_output.contiguous(format);
   pool::adaptive_backward({s, dy.const_data_ptr(), dx.mutable_data_ptr()});

@@ -146,7 +146,7 @@ void pad_backward_into(const at::Tensor& grad, at::IntArrayRef padding, int axes
   const Sources rows = axes == 2 ? pool::sources_of(axis(dx, -2, padding, kind), dx.size(-2)) : Sources{{0}};
   const Sources columns = pool::sources_of(axis(dx, -1, padding, kind), dx.size(-1));
   if (pool::sums_race(rows, columns))
-    on_race(op, "three and more copies of an element meet, and their gradients are added as they arrive",
+    on_race(op, "adds the gradients of three and more copies of an element as they arrive",
             "pad by a constant, or circularly; or take the part of the script on the CPU", {});
   sum_into(grad, dx, axes, rows, columns, true, op);
 }

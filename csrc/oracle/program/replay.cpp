@@ -300,7 +300,9 @@ class Runner {
       if (settled && open.race) races_.clear();
       if (settled || choices_.tried < 2) continue;
       choice_taken_ = fmt::format("none of {} variants of {} gives these bytes", choices_.tried, open.choice.name);
-      if (choices_.by_parts && open.all) choice_taken_ += ", and there are no others";
+      if (!choices_.by_parts || !open.all) continue;
+      choice_taken_ += ", and there are no others";
+      if (open.race) races_.clear();  // no order of arrival gave the recorded bytes: they are wrong, and not a race's
     }
   }
 
