@@ -26,6 +26,7 @@ FOLDER = ROOT / "tests/data/witness"
 aten = torch.ops.aten
 T = torch.Tensor
 Arrays = dict[str, T]
+KINDS = {"U32": "<u4", "U16": "<u2", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "u1"}
 
 
 def unzstd(data: bytes) -> bytes:
@@ -55,7 +56,7 @@ def load(name: str) -> tuple[dict[str, Any], Arrays]:
     arrays = {}
     for key, row in header.items():
         begin, end = row["data_offsets"]
-        kind = {"U32": "<u4", "U16": "<u2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "u1"}[row["dtype"]]
+        kind = KINDS[row["dtype"]]
         words = numpy.frombuffer(raw[8 + n + begin : 8 + n + end], kind).copy()
         view = {"<u4": (numpy.int32, torch.float32), "<u2": (numpy.int16, torch.bfloat16)}.get(kind)
         t = torch.from_numpy(words.view(view[0])).view(view[1]) if view else torch.from_numpy(words)
