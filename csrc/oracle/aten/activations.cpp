@@ -49,19 +49,10 @@
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/iterator.h"
 #include "csrc/oracle/aten/maps.h"
-#include "csrc/oracle/aten/structured.h"
+#include "csrc/oracle/aten/structured_call.h"
 
 namespace step_oracle::aten {
 namespace {
-
-template <class Native, class... A>
-at::Tensor& structured(at::Tensor& out, const A&... arguments) {
-  Structured<Native> op(out);
-  op.meta(arguments...);
-  op.impl(arguments..., op.output(0));
-  op.finish();
-  return out;
-}
 
 #define SO_STRUCTURED(name, parameters, ...) \
   at::Tensor& name##_out parameters { return structured<at::native::structured_##name##_out>(__VA_ARGS__); }

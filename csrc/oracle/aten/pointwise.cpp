@@ -80,24 +80,11 @@
 
 #include "csrc/oracle/aten/adapter.h"
 #include "csrc/oracle/aten/maps.h"
-#include "csrc/oracle/aten/structured.h"
+#include "csrc/oracle/aten/structured_call.h"
 
 namespace step_oracle::aten {
 namespace {
 
-template <class Native, class... A>
-at::Tensor& structured(at::Tensor& out, const A&... arguments) {
-  Structured<Native> op(out);
-  op.meta(arguments...);
-  op.impl(arguments..., op.output(0));
-  op.finish();
-  return out;
-}
-
-#define SO_UNARY(op)                                                 \
-  at::Tensor& op##_out(const at::Tensor& self, at::Tensor& out) {    \
-    return structured<at::native::structured_##op##_out>(out, self); \
-  }
 SO_UNARY(neg)
 SO_UNARY(sqrt)
 SO_UNARY(rsqrt)
