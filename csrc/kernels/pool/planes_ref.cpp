@@ -1,38 +1,13 @@
 // upsample_nearest2d_out_frame, upsample_nearest2d_backward_out_frame: a thread an element.
 #include <cstring>
 
-#include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/pool/planes.h"
+#include "csrc/kernels/pool/ref_element.h"
 
 namespace step_oracle::pool::ref {
 namespace {
 
 using I = std::int64_t;
-float load(DType type, const void* data, I i) {
-  switch (type) {
-    case DType::kF32:
-      return static_cast<const float*>(data)[i];
-    case DType::kBF16:
-      return widen(static_cast<const Bf16*>(data)[i]);
-    default:
-      return widen(static_cast<const F16*>(data)[i]);
-  }
-}
-float through(DType type, float v) {
-  return type == DType::kF32 ? v : type == DType::kBF16 ? widen(narrow<Bf16>(v)) : widen(narrow<F16>(v));
-}
-void store(DType type, void* data, I i, float v) {
-  switch (type) {
-    case DType::kF32:
-      static_cast<float*>(data)[i] = v;
-      break;
-    case DType::kBF16:
-      static_cast<Bf16*>(data)[i] = narrow<Bf16>(v);
-      break;
-    default:
-      static_cast<F16*>(data)[i] = narrow<F16>(v);
-  }
-}
 I at(const I (&strides)[4], I n, I c, I h, I w) {
   return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
 }

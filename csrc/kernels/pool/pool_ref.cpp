@@ -4,34 +4,13 @@
 
 #include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/pool/pool.h"
+#include "csrc/kernels/pool/ref_element.h"
 
 namespace step_oracle::pool::ref {
 namespace {
 
 using I = std::int64_t;
 
-float load(DType type, const void* data, I i) {
-  switch (type) {
-    case DType::kF32:
-      return static_cast<const float*>(data)[i];
-    case DType::kBF16:
-      return widen(static_cast<const Bf16*>(data)[i]);
-    default:
-      return widen(static_cast<const F16*>(data)[i]);
-  }
-}
-void store(DType type, void* data, I i, float v) {
-  switch (type) {
-    case DType::kF32:
-      static_cast<float*>(data)[i] = v;
-      break;
-    case DType::kBF16:
-      static_cast<Bf16*>(data)[i] = narrow<Bf16>(v);
-      break;
-    default:
-      static_cast<F16*>(data)[i] = narrow<F16>(v);
-  }
-}
 // One of the type's values: nothing is rounded, a NaN keeps its payload.
 void keep(DType type, void* data, I i, float v) {
   switch (type) {
@@ -44,9 +23,6 @@ void keep(DType type, void* data, I i, float v) {
     default:
       static_cast<F16*>(data)[i] = narrow_exact<F16>(v);
   }
-}
-float through(DType type, float v) {
-  return type == DType::kF32 ? v : type == DType::kBF16 ? widen(narrow<Bf16>(v)) : widen(narrow<F16>(v));
 }
 // Where a plane's element lies.
 struct Plane {
