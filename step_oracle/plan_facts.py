@@ -158,6 +158,10 @@ CLOSED_SINGLE = {0: 512, 7: 256, 8: 256}  # option -> positions after which the 
 CLOSED_LANES = {11: 32, 12: 16, 13: 16, 14: 16}  # 16 lanes, added left to right
 
 
+# On 7.5 the class of bfloat16 itself; elsewhere "unit": "chain".
+MAGMA = "magma_sgemmEx_kernel, one chain on the CUDA cores: as on Hopper [cublas_match], on this generation assumed"
+
+
 def _gemv(a: Algorithm, m: int, n: int, k: int, threads: int) -> Plan:
     part = -(-k // a.splits)
     lanes = next((w for table in (SLICE_PER_LANE, STRIDED) for w, options in table.items() if a.option in options), 0)
@@ -212,6 +216,8 @@ def _cuda_cores(a: Algorithm, m: int, n: int, k: int, layout: str, threads: int)
 
 def of_kernel(name: str, k: int, compute_capability: str, splits: int = 1) -> list[Known]:
     """The plans of a kernel that a profiler names. Raises NotKnown for other names."""
+    if re.search(r"(?:^|\b)magma_sgemmEx_kernel<float, __nv_bfloat16\b", name) and compute_capability == "7.5":
+        return [Known({}, MAGMA)]
     if m := re.search(r"(?:^|_)s(?:gemm|gemmEx)_\d+x\d+(?:_\d+x\d+)?(_sliced1x4)?", name):
         return _float32(Algorithm(1 if m[1] else 0, splits=1 if m[1] else splits), k, False, False)
     if m := re.search(r"_s(1688|16816|161616)gemm_.*?(?:stages_(\d+)x\d+|(\d+)x(\d+)_nn_align|$)", name):
@@ -231,9 +237,11 @@ def plans_of(a: Algorithm, *, dtype: str, m: int, n: int, k: int, bias: bool, co
     for name, value in (("m", m), ("n", n), ("k", k), ("the number of parts", a.splits)):
         if value < 1:
             raise ValueError(f"{name} is {value}; give 1 or more")
-    if dtype == "bfloat16" and compute_capability == "7.5":
-        raise NotKnown("compute capability 7.5 has no bfloat16 tensor cores, and what cuBLAS does there instead is not "
-                       "known; read the log for the card that wrote it")
+    if dtype == "bfloat16" and compute_capability == "7.5":  # no tensor cores take it
+        if a.number == 16 and a.splits == 1:
+            return [Known({}, MAGMA)]
+        raise NotKnown(f"algorithm {a.number} in {a.splits} parts for bfloat16 on compute capability 7.5 is not known; "
+                       f"{FIT}")
     hopper = compute_capability == "9.0"
     if dtype == "float32":
         return _float32(a, k, bias, hopper)

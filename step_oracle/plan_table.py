@@ -66,7 +66,9 @@ def _capability(card: Any) -> str:
 
 
 def terms_of(dtype: str, capability: str) -> int:
-    """What the card's adder takes at once [paper 3.4, units.names()]."""
+    """What the card's adder takes at once [paper 3.4, units.names()]; 0: there is none, each product is an fma."""
+    if dtype == "bfloat16" and capability == "7.5":
+        return 0
     later = int(capability.split(".")[0]) >= 9
     return (8 if later else 4) if dtype == "tf32" else 16 if later else 8
 
@@ -74,8 +76,8 @@ def terms_of(dtype: str, capability: str) -> int:
 def _row(row: dict[str, Any], capability: str) -> str:
     op, dtype, plan = row.get("op"), row.get("dtype"), row.get("plan")
     epilogue = row.get("epilogue", "none")
-    if capability == "7.5" and dtype in ("bfloat16", "tf32"):
-        return f"is of {dtype}, which cards of compute capability 7.5 do not have; leave it out"
+    if capability == "7.5" and dtype == "tf32":
+        return "is of tf32, which cards of compute capability 7.5 do not have; leave it out"
     if dtype in _FLOAT32 and "reduced_precision" in row:
         return f"has 'reduced_precision', which is a switch of bfloat16 and float16, not of {dtype}; leave it out"
     if op in ("mm", "bmm") and epilogue != "none":
@@ -102,7 +104,12 @@ def _plan(plan: dict[str, Any], dtype: str, k: Any, capability: str) -> str:
         return "has a plan with 'group', which is a tensor core's, and float32 is not computed on one; leave it out"
     if dtype in _FLOAT32 and plan.get("unit") == "chain":
         return f"has the unit chain, which is for 16-bit factors, and its type is {dtype}; leave it out"
+    if plan.get("unit") == "chain" and capability and terms_of(dtype, capability) == 0:
+        return f"has the unit chain, which {dtype} has on compute capability {capability} anyway; leave it out"
     group = plan.get("group")
+    if group and capability and dtype != "float32" and terms_of(dtype, capability) == 0:
+        return (f"has a plan with 'group', which is a tensor core's, and {dtype} is not computed on one on compute "
+                f"capability {capability}; leave it out")
     if capability and isinstance(group, int) and dtype != "float32" and group > terms_of(dtype, capability):
         return (f"has a plan with 'group': {group}, and the adder of compute capability {capability} takes "
                 f"{terms_of(dtype, capability)} products of {dtype} at once; give no more")

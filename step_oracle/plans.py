@@ -80,12 +80,12 @@ def class_defaults(card: str, pinned: bool) -> list[dict[str, str]]:
     capability = find_card(card).compute_capability
     how = "the program forces it" if pinned else "assumed: the class default"
     paper = '"The step oracle", section 3.4'
-    has_tf32 = capability != "7.5"
     rows = [{"product": "other float32", "plan": "single pass, the fp32 chain", "source": f"{how}; class: {paper}"}]
-    for dtype in ("tf32", "bfloat16", "float16") if has_tf32 else ("float16",):
+    for dtype in ("bfloat16", "float16") if capability == "7.5" else ("tf32", "bfloat16", "float16"):
         terms = terms_of(dtype, capability)
-        rows.append({"product": f"other {dtype}", "plan": f"single pass, {terms} products at once",
-                     "source": f"{how}; class: {paper}"})
+        plan = f"{terms} products at once" if terms else "an fma each, on the CUDA cores"
+        source = paper if terms else "the kernel that profiles of such cards name (docs/limits.md)"
+        rows.append({"product": f"other {dtype}", "plan": f"single pass, {plan}", "source": f"{how}; class: {source}"})
     return rows
 
 

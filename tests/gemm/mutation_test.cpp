@@ -117,6 +117,112 @@ TEST(Mutants, OfTheFp32Chain) {
   std::printf("mutants of the fp32 chain: %d of %zu killed\n", killed, std::size(mutants));
 }
 
+// --- the chain of narrow factors: bfloat16 where no tensor core takes it ---
+
+struct NarrowRules {
+  bool ascending = true, from_zero = true, rounds_once = true, nearest = true, beta_rounded = true;
+  bool alpha_fused = true, bias_in_float = true, reads_c_for_beta_0 = false, fused = true;
+  std::uint16_t nan = 0x7fff;
+  int accumulators = 1;
+};
+
+float read_as(DType type, const void* v, std::int64_t at) {
+  return type == DType::kF32 ? static_cast<const float*>(v)[at]
+                             : convert::from_bf16(static_cast<const std::uint16_t*>(v)[at]);
+}
+
+std::uint32_t narrow_output(const NarrowRules& r, const TensorCoreParams& p, std::int64_t i, std::int64_t j) {
+  const auto rounded = [&](float x) { return convert::from_bf16(convert::to_bf16(x)); };
+  std::vector<float> acc(static_cast<std::size_t>(r.accumulators), r.from_zero ? 0.0f : -0.0f);
+  for (std::int64_t s = 0; s < p.k; ++s) {
+    const std::int64_t q = r.ascending ? s : p.k - 1 - s;
+    const float x = read_as(p.factors, p.a, i * p.a_strides.row + q);
+    const float y = read_as(p.factors, p.b, q * p.b_strides.row + j);
+    float& to = acc[static_cast<std::size_t>(s % r.accumulators)];
+    const float product = x * y;
+    to = r.fused ? fma(x, y, to) : product + to;
+    if (!r.rounds_once) to = rounded(to);
+  }
+  float sum = acc[0];
+  for (std::size_t a = 1; a < acc.size(); ++a) sum = sum + acc[a];
+  const float scaled = p.alpha * sum;
+  float out = scaled;
+  if (p.bias) {
+    const float bias = read_as(p.results, p.bias, j);
+    out = r.bias_in_float ? fma(p.alpha, sum, bias) : rounded(scaled) + bias;
+  } else if (p.beta != 0.0f || r.reads_c_for_beta_0) {
+    const float c = read_as(p.results, p.c, i * p.c_strides.row + j), rest = p.beta * c;
+    out = !r.alpha_fused ? scaled + rest : r.beta_rounded ? fma(p.alpha, sum, rest) : fma(p.beta, c, scaled);
+  }
+  if (p.results == DType::kF32) return bits_of(canonical(out));
+  if (out != out) return r.nan;
+  return r.nearest ? convert::to_bf16(out) : bits_of(out) >> 16;
+}
+
+int count_differences(const NarrowRules& rules) {
+  std::mt19937 gen(1);
+  std::normal_distribution<float> normal;
+  int differences = 0;
+  for (int round = 0; round < 120; ++round) {
+    const std::int64_t m = 3, n = 5, k = 1 + gen() % 40;
+    const bool wide = round % 8 >= 4;  // float32 results show each rounding of the epilogue
+    std::vector<std::uint16_t> a(m * k), b(k * n);
+    std::vector<std::uint32_t> c(m * n), bias(n), d(m * n);
+    const auto factor = [&](bool first) -> std::uint16_t {
+      if (round % 3 == 1 && gen() % 30 == 0) return gen() % 2 ? 0x7f80 : gen() % 2 ? 0xff80 : 0xffc1;
+      if (round % 5 == 2) return first ? 0x8000 : 0;
+      if (round % 7 == 3) return gen() % 2 ? 0x7f40 : 0xff40;  // products beyond the range
+      return convert::to_bf16(normal(gen));
+    };
+    for (auto* v : {&a, &b})
+      for (auto& x : *v) x = factor(v == &a);
+    for (auto* v : {&c, &bias})
+      for (auto& x : *v) x = wide ? bits_of(normal(gen)) : convert::to_bf16(normal(gen)) * 0x10001u;
+    TensorCoreParams p;
+    p.adder = AdderClass::kFmaChain, p.m = m, p.n = n, p.k = k, p.results = wide ? DType::kF32 : DType::kBF16;
+    p.a = a.data(), p.b = b.data(), p.d = d.data();
+    p.a_strides = {k, 1, 0}, p.b_strides = p.c_strides = p.d_strides = {n, 1, 0};
+    if (round % 4 == 0) p.alpha = 0.3f, p.beta = -0.7f;
+    if (round % 4 == 1) p.bias = bias.data(), p.alpha = 0.3f;
+    if (round % 4 == 2) p.beta = 1.0f;
+    if (round % 4 == 3) std::fill(c.begin(), c.end(), 0x7fff7fff);  // beta 0: it must not reach the result
+    p.c = c.data();
+    tensor_core(p);
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        const std::int64_t at = i * n + j;
+        const std::uint32_t word = wide ? d[static_cast<std::size_t>(at)]
+                                        : reinterpret_cast<const std::uint16_t*>(d.data())[at];
+        differences += narrow_output(rules, p, i, j) != word;
+      }
+  }
+  return differences;
+}
+
+TEST(Mutants, OfTheNarrowChain) {
+  ASSERT_EQ(count_differences(NarrowRules{}), 0) << "the transcription with every rule kept";
+  const std::pair<const char*, NarrowRules> mutants[] = {
+      {"k descending", {.ascending = false}},
+      {"starts from -0", {.from_zero = false}},
+      {"the sum rounded at each step", {.rounds_once = false}},
+      {"the result cut", {.nearest = false}},
+      {"beta * C not rounded", {.beta_rounded = false}},
+      {"alpha * acc rounded", {.alpha_fused = false}},
+      {"bias added to the rounded result", {.bias_in_float = false}},
+      {"C read for beta 0", {.reads_c_for_beta_0 = true}},
+      {"products rounded", {.fused = false}},
+      {"the NaN of torch's own conversion", {.nan = 0x7fc0}},
+      {"two accumulators", {.accumulators = 2}},
+  };
+  int killed = 0;
+  for (const auto& [name, rules] : mutants) {
+    const int differences = count_differences(rules);
+    EXPECT_GT(differences, 0) << "survives: " << name;
+    killed += differences > 0;
+  }
+  std::printf("mutants of the narrow chain: %d of %zu killed\n", killed, std::size(mutants));
+}
+
 // --- the adder ---
 
 struct AdderRules {

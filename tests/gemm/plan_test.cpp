@@ -79,10 +79,10 @@ TEST(Plan, TensorCoreProductsEqualTheSlowTranscription) {
     TensorCoreParams p;
     p.factors = gen() % 2 ? DType::kBF16 : DType::kF16;
     p.results = gen() % 4 ? p.factors : DType::kF32;
-    p.adder = gen() % 2 ? AdderClass::kTuring : AdderClass::kHopper;
+    p.adder = static_cast<AdderClass>(gen() % 3);
     if (gen() % 5 == 0)
       plan.unit = Unit::kChain;
-    else if (gen() % 3 == 0)
+    else if (p.adder != AdderClass::kFmaChain && gen() % 3 == 0)
       plan.group = p.adder == AdderClass::kHopper && gen() % 2 ? 8 : 4;
     const auto narrow = [&](const std::vector<float>& from) {
       std::vector<std::uint16_t> out;

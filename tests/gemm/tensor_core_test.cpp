@@ -15,6 +15,10 @@
 namespace step_oracle::gemm {
 namespace {
 
+const char* name_of(AdderClass adder) {
+  return adder == AdderClass::kTuring ? "Turing" : adder == AdderClass::kHopper ? "Hopper" : "FmaChain";
+}
+
 enum class Data { kNormal, kWide, kTiny, kHuge, kSparse, kCancelling, kSpecial, kAnyBits, kSmall, kCount };
 
 std::uint16_t draw16(std::mt19937& gen, DType type, Data kind) {
@@ -104,7 +108,7 @@ void expect_body_equals_ref(Problem& q) {
     tensor_core(q.p);
     const auto where = testing::Message()
                        << "m " << q.p.m << " n " << q.p.n << " k " << q.p.k << ' ' << name_of(q.p.factors)
-                       << (q.p.adder == AdderClass::kTuring ? " 8 terms" : " 16 terms");
+                       << ' ' << name_of(q.p.adder);
     ASSERT_SAME_BYTES(expected16.data(), q.d16.data(), static_cast<std::int64_t>(expected16.size())) << where;
     ASSERT_SAME_BYTES(expected32.data(), q.d32.data(), static_cast<std::int64_t>(expected32.size())) << where;
   });
@@ -203,23 +207,23 @@ TEST_P(TensorCore, ManyOutputs) {
     if (HasFatalFailure()) return;
     outputs += q.p.m * q.p.n;
   }
-  std::printf("%lld outputs of %s, %s\n", static_cast<long long>(outputs), name_of(type),
-              adder == AdderClass::kTuring ? "Turing" : "Hopper");
+  std::printf("%lld outputs of %s, %s\n", static_cast<long long>(outputs), name_of(type), name_of(adder));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TensorCore,
                          testing::Combine(testing::Values(DType::kBF16, DType::kF16, DType::kF32),
-                                          testing::Values(AdderClass::kTuring, AdderClass::kHopper)),
+                                          testing::Values(AdderClass::kTuring, AdderClass::kHopper,
+                                                          AdderClass::kFmaChain)),
                          [](const auto& info) {
-                           return std::string(name_of(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == AdderClass::kTuring ? "Turing" : "Hopper");
+                           return std::string(name_of(std::get<0>(info.param))) + name_of(std::get<1>(info.param));
                          });
 
 TEST(AdderClassOf, CardsOfEachKindAndRefusals) {
   EXPECT_EQ(adder_class(75, DType::kF16), AdderClass::kTuring);
   EXPECT_EQ(adder_class(89, DType::kBF16), AdderClass::kTuring);
   EXPECT_EQ(adder_class(90, DType::kBF16), AdderClass::kHopper);
-  EXPECT_THROW(adder_class(75, DType::kBF16), Error);
+  EXPECT_EQ(adder_class(75, DType::kBF16), AdderClass::kFmaChain);
+  EXPECT_THROW(adder_class(70, DType::kBF16), Error);
   EXPECT_EQ(adder_class(80, DType::kF32), AdderClass::kTuring);
   EXPECT_THROW(adder_class(75, DType::kF32), Error);
   EXPECT_THROW(adder_class(70, DType::kF16), Error);

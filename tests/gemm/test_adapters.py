@@ -172,13 +172,26 @@ def test_16_bit_products_take_the_adder_of_the_card(data, dtype, name, terms, bi
         assert torch.equal(torch.mv(x, y[:, 0].contiguous()).cpu(), acc[:, 0].to(dtype))
 
 
-def test_bfloat16_on_turing_is_refused():
+def test_bfloat16_on_turing_is_an_fma_chain_rounded_once(data):
+    a, b = torch.from_numpy(data(3, 70)).bfloat16(), torch.from_numpy(data(70, 4)).bfloat16()
+    c, bias = torch.from_numpy(data(3, 4)).bfloat16(), torch.from_numpy(data(4)).bfloat16()
+    wide_a, wide_b, wide_c = a.float().numpy(), b.float().numpy(), c.float().numpy()
+    acc = torch.from_numpy(chain(wide_a, wide_b))
+    mixed = torch.from_numpy(chain(wide_a, wide_b, 0.3, -0.7, wide_c)).bfloat16()
+    adder = torch.tensor([[tensor_core_chain(a[i], b[:, j], 8, 24) for j in range(4)] for i in range(3)])
+    assert not torch.equal(acc, adder), "float16's adder would give another sum"
     with step_oracle.card("t4"):
-        x = torch.ones(2, 2).bfloat16().to(ORACLE)
-        with pytest.raises(NotImplementedError, match="7.5 has no bfloat16"):
-            x @ x
-        y = torch.ones(2, 2).half().to(ORACLE)
-        assert (y @ y).cpu().tolist() == [[2, 2], [2, 2]]
+        x, y, z, w = (t.to(ORACLE) for t in (a, b, c, bias))
+        assert torch.equal((x @ y).cpu(), acc.bfloat16())
+        assert torch.equal((y.t() @ x.t()).cpu(), acc.t().bfloat16())
+        assert torch.equal(torch.addmm(w, x, y).cpu(), (acc + bias.float()).bfloat16())
+        assert torch.equal(torch.nn.functional.linear(x, y.t(), w).cpu(), (acc + bias.float()).bfloat16())
+        assert torch.equal(torch.addmm(z, x, y, beta=-0.7, alpha=0.3).cpu(), mixed)
+        assert torch.equal(torch.bmm(x[None], y[None])[0].cpu(), acc.bfloat16())
+        assert torch.equal(torch.baddbmm(z[None], x[None], y[None], beta=-0.7, alpha=0.3)[0].cpu(), mixed)
+        assert torch.equal(torch.mv(x, y[:, 0].contiguous()).cpu(), acc[:, 0].bfloat16())
+        nan = torch.tensor([[float("inf")]]).bfloat16().to(ORACLE) @ torch.zeros(1, 1).bfloat16().to(ORACLE)
+        assert nan.cpu().view(torch.int16).item() == 0x7FFF
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
-"""Matrix products that cards printed, recomputed with the card's class. Sources: tests/data/published/gemm.json."""
+"""Matrix products that cards printed, recomputed with the card's class. Sources: tests/data/published/gemm.json,
+bf16_on_turing.json."""
 
+import collections
 import json
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 import torch
 
 import step_oracle
-from step_oracle import units
+from step_oracle import plan_facts, units
 
 ORACLE = "oracle"
 ROWS = {row["id"]: row for row in json.loads((Path(__file__).parents[1] / "data/published/gemm.json").read_text())}
@@ -75,3 +77,40 @@ def test_tf32_rounds_its_factors_to_nearest(name):
     assert [f"{x:.4e}" for x in product.flatten().tolist()] == row["printed"][0]["values"]
     cut = units.product("nv-ampere-tf32", a, b)
     assert f"{cut[0, 2].item():.4e}" != row["printed"][0]["values"][2], "cut factors give another result"
+
+
+TURING = json.loads((Path(__file__).parents[1] / "data/published/bf16_on_turing.json").read_text())
+
+
+def profiled_step(width: int, tokens: int) -> None:
+    """What the profiled program multiplies, in small: a one-hot product, 15 linear layers, q k^T and its product with
+    v, and back."""
+    layers = [torch.nn.Linear(width, width, bias=False).to("oracle") for _ in range(15)]
+    with torch.autocast("oracle", dtype=torch.bfloat16):
+        x = torch.nn.functional.one_hot(torch.zeros(2, tokens, dtype=torch.long), 32).float().to("oracle")
+        x = (x @ torch.randn(32, width).to("oracle")).bfloat16()
+        for first, second in zip(layers[:12:2], layers[1:12:2], strict=True):
+            x = second(torch.nn.functional.gelu(first(x)))
+        q, k, v = (layer(x) for layer in layers[12:])
+        scores = torch.matmul(q, k.transpose(-2, -1)) / width**0.5
+        loss = torch.matmul(torch.softmax(scores, dim=-1), v).mean()
+    loss.backward()
+
+
+def test_a_bfloat16_product_on_turing_is_one_launch_of_one_float32_kernel(tmp_path):
+    """A T4's profile has as many launches of that kernel as calls of mm and bmm, and the calls' time is theirs; the
+    same program here makes these calls. That kernel is the class's one pass."""
+    steps = TURING["steps"]
+    calls, kernels = steps["calls"], steps["kernels"]
+    assert sum(k["launches"] for k in kernels) == sum(c["calls"] for c in calls.values())
+    assert abs(sum(k["seconds"] for k in kernels) - sum(c["seconds"] for c in calls.values())) < 1e-3
+    with step_oracle.card("t4"), step_oracle.record(tmp_path / "x.trace", keep="digests"):
+        profiled_step(16, 8)
+    ops = collections.Counter(op.op.split(".")[1] for op in step_oracle.load(tmp_path / "x.trace").ops)
+    assert {f"aten::{name}": 98 * ops[name] for name in ("mm", "bmm")} == {n: c["calls"] for n, c in calls.items()}
+    assert ops["addmm"] == ops["baddbmm"] == 0
+    for name in [k["name"] for k in kernels] + [n["name"] for n in TURING["names"]]:
+        (known,) = plan_facts.of_kernel(name, 768, "7.5")
+        assert known.plan == {}
+        with pytest.raises(plan_facts.NotKnown):
+            plan_facts.of_kernel(name.replace("__nv_bfloat16", "__half"), 768, "7.5")

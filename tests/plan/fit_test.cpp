@@ -156,10 +156,10 @@ TEST(Likely, AreTensAndHoldWhatPublishedStepsTook) {
   EXPECT_TRUE(contains(likely({3072, false, true, 0}), first));
 
   for (const std::int64_t k : {1, 7, 64, 100, 300, 768, 2048, 3072, 4099, 50257, 50304})
-    for (const int terms : {0, 4, 8, 16})
+    for (const auto& [terms, sixteen_bit] : {std::pair{0, false}, {0, true}, {4, true}, {8, true}, {16, true}})
       for (const bool bias : {false, true})
         for (const bool vector : {false, true}) {
-          const Shape shape{k, terms != 0, bias, terms, vector};
+          const Shape shape{k, sixteen_bit, bias, terms, vector};
           const auto few = likely(shape);
           const auto all = candidates(shape);
           EXPECT_LE(few.size(), 60U) << k << " " << terms << " " << bias;

@@ -9,27 +9,29 @@ import step_oracle
 from step_oracle import cli, device, plans
 
 
-def product(dtype: torch.dtype, plan: dict[str, object], tmp_path, bias: torch.Tensor | None = None):
+def product(dtype: torch.dtype, plan: dict[str, object], tmp_path, bias: torch.Tensor | None = None,
+            card: str = "a100-pcie-40gb"):  # fmt: skip
     gen = torch.Generator().manual_seed(2)
     a, b = torch.randn(40, 300, generator=gen).to(dtype), torch.randn(300, 50, generator=gen).to(dtype)
     op = {"op": "mm", "layout": "nn"} if bias is None else {"op": "addmm", "layout": "nn", "epilogue": "bias"}
     row = {**op, "dtype": str(dtype).removeprefix("torch."), "m": 40, "n": 50, "k": 300, "plan": plan}
     path = tmp_path / "t.json"
-    path.write_text(json.dumps({"format": "step-oracle plan table 1", "card": "a100-pcie-40gb", "library": "x",
+    path.write_text(json.dumps({"format": "step-oracle plan table 1", "card": card, "library": "x",
                                 "source": "test", "rows": [row]}))  # fmt: skip
-    with step_oracle.card("a100-pcie-40gb", plans=path):
+    with step_oracle.card(card, plans=path):
         x, y = a.to("oracle"), b.to("oracle")
         out = x @ y if bias is None else torch.addmm(bias.to("oracle"), x, y)
     return a, b, out.cpu()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("card", "dtype"), [("a100-pcie-40gb", torch.float32), ("a100-pcie-40gb", torch.bfloat16),
+                                             ("a100-pcie-40gb", torch.float16), ("t4", torch.bfloat16)])  # fmt: skip
 @pytest.mark.parametrize(
     "plan", [{}, {"splits": 3, "width": 128}, {"slices": 4, "slice_width": 16, "combine": "halves"}]
 )
-def test_the_plan_of_a_product_is_read_off_its_bytes(dtype, plan, tmp_path):
-    a, b, out = product(dtype, plan, tmp_path)
-    found = plans.fit(a, b, out, card="a100-pcie-40gb", everything=True)
+def test_the_plan_of_a_product_is_read_off_its_bytes(card, dtype, plan, tmp_path):
+    a, b, out = product(dtype, plan, tmp_path, card=card)
+    found = plans.fit(a, b, out, card=card, everything=True)
     assert plan in found["plans"]
     assert found["nearest"] is None
     assert len(found["matches"]) == len(found["plans"])

@@ -73,9 +73,15 @@ def test_algorithm_6_is_unpublished_on_every_card(tmp_path, card):
         plan_log.read(write_log(tmp_path, algo=6, dtype="R_16F"), find_card(card))
 
 
-def test_bfloat16_of_a_card_without_it_is_unknown(tmp_path):
-    with pytest.raises(ValueError, match=r"7\.5 has no bfloat16 tensor cores"):
+def test_bfloat16_of_a_card_without_it_is_one_algorithm_s(tmp_path):
+    """A tensor-core algorithm cannot be what such a card took."""
+    with pytest.raises(ValueError, match=r"algorithm 21 in 1 parts for bfloat16 on compute capability 7\.5 is not"):
         plan_log.read(write_log(tmp_path), find_card("t4"))
+    (row,) = plan_log.read(write_log(tmp_path, algo=16), find_card("t4")).rows
+    assert row["plan"] == {} and "magma_sgemmEx_kernel" in row["source"]
+    with pytest.raises(ValueError, match="algorithm 16 in 2 parts"):
+        splits = " numSplitsK=2 reductionScheme=REDUCTION_SCHEME_INPLACE"
+        plan_log.read(write_log(tmp_path, algo=16, splits=splits), find_card("t4"))
     assert plan_log.read(write_log(tmp_path, dtype="R_16F"), find_card("t4")).rows
 
 
@@ -164,7 +170,8 @@ def table(card, *rows):
     ("rtx-a6000", {"plan": {"tail_width": 32}}, "'tail_width' and without 'tail'"),
     ("rtx-a6000", {"plan": {"group": 16}}, "takes 8 products of bfloat16 at once"),
     ("rtx-a6000", {"dtype": "tf32", "plan": {"group": 8}}, "takes 4 products of tf32 at once"),
-    ("t4", {}, "7.5 do not have"),
+    ("t4", {"plan": {"group": 8}}, "is a tensor core's, and bfloat16 is not computed on one"),
+    ("t4", {"plan": {"unit": "chain"}}, "the unit chain, which bfloat16 has on compute capability 7.5 anyway"),
     ("t4", {"dtype": "tf32"}, "7.5 do not have"),
 ])  # fmt: skip
 def test_a_table_that_means_nothing_is_refused(tmp_path, card, fields, told):
@@ -190,6 +197,7 @@ def test_a_field_given_twice_is_refused(tmp_path):
     ("h100-sxm", {"dtype": "tf32", "plan": {"group": 8}}),
     ("rtx-a6000", {"op": "addmm", "epilogue": "bias", "reduced_precision": False}),
     ("t4", {"dtype": "float16"}),
+    ("t4", {"plan": {"splits": 2, "width": 32, "reduction": "in_place"}}),
 ])  # fmt: skip
 def test_a_table_that_means_something_is_read(tmp_path, card, fields):
     path = tmp_path / "t.json"
@@ -258,3 +266,5 @@ def test_plan_show_says_the_switch_and_tf32(tmp_path):
         assert f"single pass, {terms} products at once" in [
             r["plan"] for r in plans.show(card)["defaults"] if r["product"] == "other tf32"]  # fmt: skip
     assert not [r for r in plans.show("t4")["defaults"] if "tf32" in r["product"]]
+    assert [r["plan"] for r in plans.show("t4")["defaults"] if r["product"] == "other bfloat16"] == [
+        "single pass, an fma each, on the CUDA cores"]  # fmt: skip

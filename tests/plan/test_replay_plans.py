@@ -24,10 +24,11 @@ def table(path: pathlib.Path, plan: dict, card: str = "l4", dtype: str = "bfloat
 
 
 @pytest.fixture
-def trace(tmp_path):
+def trace(request, tmp_path):
     """Two products of one kind and one of another, digests only; the first kind split."""
     gen = torch.Generator().manual_seed(1)
-    with step_oracle.card("l4", plans=table(tmp_path / "t.json", PLAN)):
+    card = getattr(request, "param", "l4")
+    with step_oracle.card(card, plans=table(tmp_path / "t.json", PLAN, card)):
         a, b, c = (torch.randn(*s, generator=gen).to("oracle").bfloat16() for s in [(40, 300), (300, 50), (40, 300)])
         with step_oracle.record(tmp_path / "x.trace", keep="state"):
             x = a @ b
@@ -37,6 +38,7 @@ def trace(tmp_path):
     return tmp_path / "x.trace"
 
 
+@pytest.mark.parametrize("trace", ["l4", "t4"], indirect=True)
 @pytest.mark.parametrize("mode", ["op-local", "end-to-end"])
 def test_the_search_by_digest_finds_the_plan_once_and_keeps_it(trace, tmp_path, mode):
     assert not step_oracle.replay(trace, mode=mode).ok

@@ -159,42 +159,15 @@ Buffer chain_values(const Params& p, const Chain& chain, const Plan&) {
   return out;
 }
 
-// The factors, multiplied and added as float32: the CUDA cores' fma.
-template <class Storage>
-Buffer float_chain_values(const TensorCoreParams& p, const Chain& chain) {
-  const auto widened = [&](const std::vector<Storage>& from) {
-    std::vector<float> out(from.size());
-    for (std::size_t i = 0; i < from.size(); ++i)
-      out[i] = sizeof(Storage) == 4         ? float_of(static_cast<std::uint32_t>(from[i]))
-               : p.factors == DType::kBF16 ? convert::from_bf16(static_cast<std::uint16_t>(from[i]))
-                                           : convert::from_fp16(static_cast<std::uint16_t>(from[i]));
-    return out;
-  };
-  const auto at = positions(chain, 1, 0);
-  const auto* from_a = static_cast<const Storage*>(p.a);
-  const auto* from_b = static_cast<const Storage*>(p.b);
-  const std::vector<float> a =
-      widened(gathered(from_a, p.m, p.a_strides.row, p.a_strides.col, p.batch, p.a_strides.batch, at));
-  const std::vector<float> b =
-      widened(gathered(from_b, p.n, p.b_strides.col, p.b_strides.row, p.batch, p.b_strides.batch, at));
-  Buffer out(static_cast<std::size_t>(p.batch * p.m * p.n));
-  Params q;
-  q.m = p.m, q.n = p.n, q.k = static_cast<std::int64_t>(at.size()), q.batch = p.batch;
-  q.a = {a.data(), q.k, 1, p.m * q.k}, q.b = {b.data(), 1, q.k, p.n * q.k};
-  q.d = {out.data(), p.n, 1, p.m * p.n};
-  fp32_chain(q);
-  return out;
-}
-
 template <class Storage>
 Buffer chain_values_of(const TensorCoreParams& p, const Chain& chain, const Plan& plan) {
-  if (plan.unit == Unit::kChain) return float_chain_values<Storage>(p, chain);
   const int group = plan.group;
   Buffer out(static_cast<std::size_t>(p.batch * p.m * p.n));
   TensorCoreParams q = p;
+  if (plan.unit == Unit::kChain) q.adder = AdderClass::kFmaChain;
   q.alpha = 1.0f, q.beta = 0.0f, q.bias = nullptr;
   q.results = DType::kF32, q.d = out.data(), q.d_strides = {p.n, 1, p.m * p.n};
-  const int terms = adder_of(p.adder, p.factors).terms;
+  const int terms = terms_of(q.adder, p.factors);
   const auto* from_a = static_cast<const Storage*>(p.a);
   const auto* from_b = static_cast<const Storage*>(p.b);
   std::vector<Storage> a, b;
@@ -463,8 +436,9 @@ void run(const Params& p, const Plan& plan) {
 
 void run(const TensorCoreParams& p, const Plan& plan) {
   if (plan == Plan{}) return tensor_core(p);
-  if (plan.group > adder_of(p.adder, p.factors).terms)
-    bad(fmt::format("group is {}, more than the adder's terms", plan.group));
+  if (plan.group > terms_of(p.adder, p.factors))
+    bad(fmt::format("group is {}, more than the {} products that are added at once", plan.group,
+                    terms_of(p.adder, p.factors)));
   run_any(p, plan);
 }
 

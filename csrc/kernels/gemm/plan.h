@@ -17,7 +17,7 @@
 // Rounding  float32 for every addition of slices and parts. kInPlace: the running sum is rounded to D's type after each
 //           part. kOutputType: each part is rounded to D's type, and the rounded ones are added in float32.
 //           alpha and beta act once, on the finished sum (kInPlace: alpha on each part, beta with the first).
-//           unit kChain: products of 16-bit factors are not a tensor core's but the fp32 FMA chain's, on the CUDA cores.
+//           unit kChain: the product is not its class's but AdderClass::kFmaChain's, on the CUDA cores.
 // Errors    check() throws kBadInput and names the field.
 // Source    "The step oracle", sections 3.4, 4 (algorithm 30), 5.1, 5.9, 5.18, 5.21-24; facebookexperimental/triton,
 //           bitequiv/cublas_match (the orders of cuBLASLt 13.1.1 on sm_90: kShortFirst, block, unit, kPairs, kOneBlock);
@@ -90,7 +90,7 @@ void check(const Plan& plan);
 void check(const Plan& plan, std::int64_t k);
 
 void run(const Params& params, const Plan& plan);            // the fp32 chain
-void run(const TensorCoreParams& params, const Plan& plan);  // the tensor-core adder
+void run(const TensorCoreParams& params, const Plan& plan);  // the class that params.adder names
 
 namespace ref {
 // The definition: for each output, each position of k is given its part and slice by the rules above.

@@ -251,7 +251,7 @@ void run(const TensorCoreParams& p, const Plan& plan) {
         const std::int64_t a = z * p.a_strides.batch + i * p.a_strides.row;
         const std::int64_t b = z * p.b_strides.batch + j * p.b_strides.col;
         out.push_back(output(plan, p.k, f, [&](const Chain& chain) {
-          if (plan.unit == Unit::kChain) return widened_chain(p, chain, a, b);
+          if (plan.unit == Unit::kChain || p.adder == AdderClass::kFmaChain) return widened_chain(p, chain, a, b);
           return p.factors == DType::kBF16  ? tensor_chain<Bf16Format>(p, chain, a, b, plan.group)
                  : p.factors == DType::kF16 ? tensor_chain<Fp16Format>(p, chain, a, b, plan.group)
                  : p.rounds_tf32            ? tensor_chain<Tf32RoundedFormat>(p, chain, a, b, plan.group)

@@ -40,26 +40,41 @@ std::int64_t region_rows(const TensorCoreParams& p, const TensorCoreBody& body, 
   return std::min(body.max_rows, std::max(kLeast, (even + 1) / 2 * 2));
 }
 
-void run(const TensorCoreParams& p, const TensorCoreBody& body) {
+void run(const TensorCoreParams& p, const TensorCoreBody& body, const FmaChainBody& chain) {
   const std::int64_t col_regions = (p.n + body.max_cols - 1) / body.max_cols;
   const std::int64_t rows = region_rows(p, body, col_regions), row_regions = (p.m + rows - 1) / rows;
   const std::int64_t each = std::max<std::int64_t>(1, std::min(p.m, rows) * std::min(p.n, body.max_cols) * p.k);
   constexpr std::int64_t kWorkWorthAThread = 1 << 19;  // products: some 20 microseconds
   const std::int64_t acc_bytes = body.max_rows * body.acc_pitch * static_cast<std::int64_t>(sizeof(float));
+  const bool chained = p.adder == AdderClass::kFmaChain;
+  const std::int64_t own_bytes = chained ? chain.workspace : body.workspace;
   parallel_for(p.batch * row_regions * col_regions, (kWorkWorthAThread + each - 1) / each,
                [&](std::int64_t begin, std::int64_t end) {
                  std::byte* const space =
-                     static_cast<std::byte*>(workspace(static_cast<std::size_t>(acc_bytes + body.workspace)));
+                     static_cast<std::byte*>(workspace(static_cast<std::size_t>(acc_bytes + own_bytes)));
                  float* const acc = reinterpret_cast<float*>(space);
                  for (std::int64_t task = begin; task < end; ++task) {
                    const std::int64_t batch = task / (row_regions * col_regions);
                    const std::int64_t row = task / col_regions % row_regions * rows,
                                       col = task % col_regions * body.max_cols;
                    const Region region{row, std::min(p.m, row + rows), col, std::min(p.n, col + body.max_cols)};
-                   body.accumulate(p, batch, region, 0, p.k, acc, space + acc_bytes);
+                   if (chained)
+                     chain.accumulate(p, batch, region, acc, body.acc_pitch, space + acc_bytes);
+                   else
+                     body.accumulate(p, batch, region, 0, p.k, acc, space + acc_bytes);
                    body.store(p, batch, region, acc);
                  }
                });
+}
+
+// fma does not tell its factors apart: D' = B' A' gives the same bytes with rows and columns exchanged.
+TensorCoreParams transposed(const TensorCoreParams& p) {
+  const auto flip = [](const Strides& s) { return Strides{s.col, s.row, s.batch}; };
+  TensorCoreParams t = p;
+  t.m = p.n, t.n = p.m, t.a = p.b, t.b = p.a;
+  t.a_strides = flip(p.b_strides), t.b_strides = flip(p.a_strides);
+  t.c_strides = flip(p.c_strides), t.d_strides = flip(p.d_strides);
+  return t;
 }
 
 }  // namespace
@@ -69,12 +84,7 @@ AdderClass adder_class(int compute_capability, DType factors) {
     case 75:
       if (factors == DType::kF32)
         throw Error(ErrorKind::kUnsupported, "gemm: compute capability 7.5 has no TF32; use float16 or plain float32");
-      if (factors == DType::kBF16)
-        throw Error(
-            ErrorKind::kUnsupported,
-            "gemm: compute capability 7.5 has no bfloat16 tensor cores, and what cuBLAS does there instead is not "
-            "known; use float16 or float32, or another card");
-      return AdderClass::kTuring;
+      return factors == DType::kBF16 ? AdderClass::kFmaChain : AdderClass::kTuring;
     case 80:
     case 86:
     case 87:
@@ -103,7 +113,10 @@ void tensor_core(const TensorCoreParams& params) {
     p.c_strides = {0, 1, 0};
     p.beta = 1.0f;
   }
-  run(p, SO_BODY(tensor_core_body));
+  const FmaChainBody& chain = SO_BODY(fma_chain_body);
+  // A narrow D (a vector, above all) fills few lanes of a tile; on its side it fills them all.
+  if (p.adder == AdderClass::kFmaChain && p.n * 2 <= chain.tile_cols && p.m >= chain.tile_cols) p = transposed(p);
+  run(p, SO_BODY(tensor_core_body), chain);
 }
 
 }  // namespace step_oracle::gemm

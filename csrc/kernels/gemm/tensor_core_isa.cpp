@@ -12,7 +12,8 @@ namespace {
 using namespace dot_tile;
 using gemm::TensorCoreParams;
 
-inline constexpr Int kMaxRows = 1024, kMaxCols = 384 / kCols * kCols, kRowBlock = 32;
+inline constexpr Int kMaxRows = 1024, kMaxCols = kRegionCols, kRowBlock = 32;
+static_assert(kMaxCols % kCols == 0);
 
 SO_ALWAYS_INLINE Int smaller(Int a, Int b) { return a < b ? a : b; }
 

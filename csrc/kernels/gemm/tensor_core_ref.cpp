@@ -8,6 +8,25 @@
 namespace step_oracle::gemm::ref {
 namespace {
 
+float read(const void* from, DType type, std::int64_t index) {
+  if (type == DType::kF32) return static_cast<const float*>(from)[index];
+  const std::uint16_t h = static_cast<const std::uint16_t*>(from)[index];
+  return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
+}
+
+std::int64_t offset(const Strides& s, std::int64_t batch, std::int64_t i, std::int64_t j) {
+  return batch * s.batch + i * s.row + j * s.col;
+}
+
+// A thread of the CUDA cores.
+float fma_chain(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
+  float acc = 0.0f;
+  for (std::int64_t q = 0; q < p.k; ++q)
+    acc = fma(read(p.a, p.factors, offset(p.a_strides, batch, i, q)),
+              read(p.b, p.factors, offset(p.b_strides, batch, q, j)), acc);
+  return acc;
+}
+
 template <class Format>
 float chain(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
   const Adder adder = adder_of(p.adder, p.factors);
@@ -22,12 +41,6 @@ float chain(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::
   return acc;
 }
 
-float read(const void* from, DType type, std::int64_t index) {
-  if (type == DType::kF32) return static_cast<const float*>(from)[index];
-  const std::uint16_t h = static_cast<const std::uint16_t*>(from)[index];
-  return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
-}
-
 void write(void* to, DType type, std::int64_t index, float x) {
   if (type == DType::kF32)
     static_cast<float*>(to)[index] = canonical(x);
@@ -35,15 +48,12 @@ void write(void* to, DType type, std::int64_t index, float x) {
     static_cast<std::uint16_t*>(to)[index] = type == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x);
 }
 
-std::int64_t offset(const Strides& s, std::int64_t batch, std::int64_t i, std::int64_t j) {
-  return batch * s.batch + i * s.row + j * s.col;
-}
-
 float output(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
-  const float acc = p.factors == DType::kBF16  ? chain<Bf16Format>(p, batch, i, j)
-                    : p.factors == DType::kF16 ? chain<Fp16Format>(p, batch, i, j)
-                    : p.rounds_tf32            ? chain<Tf32RoundedFormat>(p, batch, i, j)
-                                               : chain<Tf32Format>(p, batch, i, j);
+  const float acc = p.adder == AdderClass::kFmaChain ? fma_chain(p, batch, i, j)
+                    : p.factors == DType::kBF16      ? chain<Bf16Format>(p, batch, i, j)
+                    : p.factors == DType::kF16       ? chain<Fp16Format>(p, batch, i, j)
+                    : p.rounds_tf32                  ? chain<Tf32RoundedFormat>(p, batch, i, j)
+                                                     : chain<Tf32Format>(p, batch, i, j);
   if (p.bias) return fma(p.alpha, acc, read(p.bias, p.results, j));
   if (p.beta == 0.0f) return p.alpha * acc;
   const float product = p.beta * read(p.c, p.results, offset(p.c_strides, batch, i, j));

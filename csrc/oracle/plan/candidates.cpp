@@ -147,11 +147,12 @@ Plan on_cuda_cores(Plan p) {
 
 // [cublas_match]: algorithms 11 and 16 (gemmSN, magma_sgemmEx): 16-bit products on the CUDA cores.
 void add_chains(Candidates& out, const Shape& shape) {
-  out.add(on_cuda_cores({}));
+  const auto unit = [&](const Plan& p) { return shape.terms ? on_cuda_cores(p) : p; };
+  out.add(unit({}));
   for (const auto& [parts, block] : {std::pair{2, 256}, std::pair{4, 128}}) {
-    Plan p = on_cuda_cores(split(parts, (shape.k + parts - 1) / parts));
+    Plan p = split(parts, (shape.k + parts - 1) / parts);
     if (p.width > block) p.block = block;
-    out.add(p);
+    out.add(unit(p));
   }
 }
 
@@ -246,7 +247,7 @@ void add_likely_16_bit(Likely& out, const Shape& shape) {
 std::vector<Plan> likely(const Shape& shape) {
   Likely out(shape);
   out.add({});
-  if (shape.terms)
+  if (shape.terms || shape.sixteen_bit)
     add_likely_16_bit(out, shape);
   else
     add_likely_float32(out);
@@ -257,7 +258,8 @@ std::vector<Plan> candidates(const Shape& shape) {
   Candidates out(shape);
   add_single_passes(out, shape);
   add_splits(out, shape);
-  if (shape.terms) add_cutlass_splits(out, shape), add_chains(out, shape);
+  if (shape.terms) add_cutlass_splits(out, shape);
+  if (shape.terms || shape.sixteen_bit) add_chains(out, shape);
   if (shape.vector) add_vectors(out, shape);
   add_dropped_splits(out, shape);
   return out.take();

@@ -135,7 +135,7 @@ Fit fit_judged(const Params& params, const std::vector<Plan>& plans, const Judge
 
 Shape shape_of(const gemm::Params& p) { return {p.k, false, p.epilogue.bias != nullptr, 0, p.m == 1 || p.n == 1}; }
 Shape shape_of(const gemm::TensorCoreParams& p) {
-  const int terms = gemm::adder_of(p.adder, p.factors).terms;
+  const int terms = gemm::terms_of(p.adder, p.factors);
   return {p.k, p.results != DType::kF32, p.bias != nullptr, terms, p.m == 1 || p.n == 1};
 }
 

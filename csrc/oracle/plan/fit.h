@@ -16,7 +16,7 @@ struct Shape {
   std::int64_t k = 0;
   bool sixteen_bit = false;  // parts may be reduced in D's type
   bool bias = false;         // a bias in the epilogue has a place
-  int terms = 0;             // of the adder; 0: the fp32 chain
+  int terms = 0;             // of the adder; 0: an fma chain
   bool vector = false;       // one row or one column: the library's kernels for vectors come in
 };
 

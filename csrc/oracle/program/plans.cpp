@@ -16,7 +16,7 @@ namespace {
 
 int terms_of(const Card& card, const plan::Key& key) {
   if (key.dtype == DType::kF32 && !key.tf32) return 0;
-  return gemm::adder_of(gemm::adder_class(card.compute_capability(), key.dtype), key.dtype).terms;
+  return gemm::terms_of(gemm::adder_class(card.compute_capability(), key.dtype), key.dtype);
 }
 
 void remember(int device, const plan::Key& key, const gemm::Plan& plan, const std::string& source) {
