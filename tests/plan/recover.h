@@ -29,7 +29,9 @@ inline plan::Fit fit_from_digest(const Drawn& drawn) {
   gemm::TensorCoreParams q;
   q.factors = p.kind == Kind::kFp16Turing ? DType::kF16 : DType::kBF16;
   q.results = p.wide ? DType::kF32 : q.factors;
-  q.adder = p.kind == Kind::kBf16Hopper ? gemm::AdderClass::kHopper : gemm::AdderClass::kTuring;
+  q.adder = p.kind == Kind::kBf16Hopper  ? gemm::AdderClass::kHopper
+            : p.kind == Kind::kBf16Chain ? gemm::AdderClass::kFmaChain
+                                         : gemm::AdderClass::kTuring;
   const auto narrowed = [&](const std::vector<float>& from) {
     std::vector<std::uint16_t> out;
     for (float x : from) out.push_back(q.factors == DType::kF16 ? convert::to_fp16(x) : convert::to_bf16(x));

@@ -17,6 +17,7 @@ using gemm::Tail;
 using gemm::Unit;
 
 bool narrow(Kind kind) { return kind != Kind::kFloat32; }
+bool on_tensor_cores(Kind kind) { return narrow(kind) && kind != Kind::kBf16Chain; }
 
 int exponent_of(double x) { return x == 0.0 ? -1000 : std::ilogb(x); }
 
@@ -55,7 +56,7 @@ float tensor_core_step(Kind kind, const std::vector<std::pair<float, float>>& pr
 class Acc {
  public:
   Acc(const Problem& p, std::int64_t i, std::int64_t j, int group = 0, bool chain = false)
-      : p_(p), i_(i), j_(j), chain_(chain || !narrow(p.kind)), group_(group) {
+      : p_(p), i_(i), j_(j), chain_(chain || !on_tensor_cores(p.kind)), group_(group) {
     if (!group_) group_ = p.kind == Kind::kBf16Hopper ? 16 : 8;
   }
   void take(std::int64_t q) {
@@ -444,7 +445,11 @@ Case gemm_sn(std::mt19937& gen, Problem& problem) {
   const int threads = pick(gen, {2, 4});
   const std::int64_t block = 512 / threads, share = (problem.k + threads - 1) / threads;
   Plan plan;
-  plan.unit = Unit::kChain, plan.splits = threads, plan.width = share;
+  plan.splits = threads, plan.width = share;
+  if (on_tensor_cores(problem.kind))
+    plan.unit = Unit::kChain;
+  else
+    problem.wide = false;  // 16-bit results tell a candidate of this form from float32's, which has none
   if (share > block) plan.block = block;
   return {plan, [=](const Problem& p, std::int64_t i, std::int64_t j) {
             std::vector<float> parts;
@@ -456,7 +461,7 @@ Case gemm_sn(std::mt19937& gen, Problem& problem) {
 
 Plan on_cores(const Problem& p) {
   Plan plan;
-  if (narrow(p.kind)) plan.unit = Unit::kChain;
+  if (on_tensor_cores(p.kind)) plan.unit = Unit::kChain;
   return plan;
 }
 
@@ -568,6 +573,8 @@ const char* name_of(Kind kind) {
       return "bfloat16-16";
     case Kind::kFp16Turing:
       return "float16-8";
+    case Kind::kBf16Chain:
+      return "bfloat16-1";
   }
   return "?";
 }
@@ -597,7 +604,7 @@ const std::vector<Form>& forms() {
       {"CUTLASS, split", "cublas_match", narrow_ones, false, false, cutlass_split},
       {"closed every 128", "cublas_match", narrow_ones, false, false, closed_every_128},
       {"magma chain", "cublas_match", narrow_ones, false, false, magma_chain},
-      {"gemmSN", "cublas_match", narrow_ones, false, false, gemm_sn},
+      {"gemmSN", "cublas_match", {kBf16Turing, kBf16Hopper, kFp16Turing, kBf16Chain}, false, false, gemm_sn},
       {"gemv lanes", "cublas_match", all, true, false, gemv_lanes},
       {"gemv closed lanes", "cublas_match", all, true, false, gemv_closed},
       {"gemv slices", "cublas_match", all, true, false, gemv_slice},

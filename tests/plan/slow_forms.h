@@ -11,8 +11,9 @@
 
 namespace step_oracle::slow {
 
-enum class Kind { kFloat32, kBf16Turing, kBf16Hopper, kFp16Turing };
-inline constexpr Kind kKinds[] = {Kind::kFloat32, Kind::kBf16Turing, Kind::kBf16Hopper, Kind::kFp16Turing};
+enum class Kind { kFloat32, kBf16Turing, kBf16Hopper, kFp16Turing, kBf16Chain };  // kBf16Chain: without tensor cores
+inline constexpr Kind kKinds[] = {Kind::kFloat32, Kind::kBf16Turing, Kind::kBf16Hopper, Kind::kFp16Turing,
+                                  Kind::kBf16Chain};
 const char* name_of(Kind kind);
 
 // a[m, k] b[k, n] (+ bias[n]); the values are the kind's.
