@@ -26,7 +26,7 @@
 namespace step_oracle::aten {
 namespace {
 
-// How the products of an op are added.
+// How the products of an op are added; kTensorCore: as gemm::AdderClass of the card says.
 enum class Class { kFp32Chain, kFp64Chain, kTensorCore };
 
 // The class of these factors on the card; NotImplementedError where it is not known. TF32 needs a card that has it and
