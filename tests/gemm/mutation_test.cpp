@@ -114,7 +114,7 @@ TEST(Mutants, OfTheFp32Chain) {
     EXPECT_GT(differences, 0) << "survives: " << name;
     killed += differences > 0;
   }
-  std::printf("mutants of the fp32 chain: %d of %zu killed\n", killed, std::size(mutants));
+  std::printf("the fp32 chain: %d of %zu mutants noticed\n", killed, std::size(mutants));
 }
 
 // --- the chain of narrow factors: bfloat16 where no tensor core takes it ---
@@ -220,7 +220,7 @@ TEST(Mutants, OfTheNarrowChain) {
     EXPECT_GT(differences, 0) << "survives: " << name;
     killed += differences > 0;
   }
-  std::printf("mutants of the narrow chain: %d of %zu killed\n", killed, std::size(mutants));
+  std::printf("the chain of narrow factors: %d of %zu mutants noticed\n", killed, std::size(mutants));
 }
 
 // --- the adder ---
@@ -325,7 +325,7 @@ TEST(Mutants, OfTheTensorCoreAdder) {
       killed += differences > 0, ++all;
     }
   }
-  std::printf("mutants of the adder: %d of %d killed\n", killed, all);
+  std::printf("the adder: %d of %d mutants noticed\n", killed, all);
 }
 
 }  // namespace
