@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "tests/plan/slow_sums.h"
+#include "tests/plan/slow_vectors.h"
+
 namespace step_oracle::slow {
 namespace {
 
@@ -12,104 +15,8 @@ using gemm::Combine;
 using gemm::Deal;
 using gemm::Plan;
 using gemm::Reduction;
-using gemm::SumOrder;
 using gemm::Tail;
 using gemm::Unit;
-
-bool narrow(Kind kind) { return kind != Kind::kFloat32; }
-bool on_tensor_cores(Kind kind) { return narrow(kind) && kind != Kind::kBf16Chain; }
-
-int exponent_of(double x) { return x == 0.0 ? -1000 : std::ilogb(x); }
-
-// Nearest even to 8 (bfloat16) or 11 (float16, not below 2^-24) significant digits; the data keep clear of the large end.
-float to_kind(Kind kind, float x) {
-  if (!narrow(kind) || x == 0.0f) return x;
-  const bool half = kind == Kind::kFp16Turing;
-  const int last = half ? std::max(exponent_of(x) - 10, -24) : exponent_of(x) - 7;
-  return static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(static_cast<double>(x), -last)), last));
-}
-
-// Of a value that to_kind has rounded.
-std::uint16_t fp16_bits(float x) {
-  const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
-  const int exponent = std::max(exponent_of(x), -14);
-  const auto digits = static_cast<int>(std::ldexp(std::fabs(x), 10 - exponent));  // 1024.. where normal
-  return static_cast<std::uint16_t>(sign | (digits + ((exponent + 14) << 10)));
-}
-
-// Products and the accumulator, cut below 2^(largest exponent - fraction bits), added, cut to float32. Every value here
-// has fewer than 53 digits, so that double is exact.
-float tensor_core_step(Kind kind, const std::vector<std::pair<float, float>>& products, float acc) {
-  const int fraction = kind == Kind::kBf16Hopper ? 25 : 24;
-  int largest = acc == 0.0f ? -132 : exponent_of(acc);
-  for (auto [x, y] : products)
-    if (x != 0.0f && y != 0.0f) largest = std::max(largest, exponent_of(x) + exponent_of(y));
-  const double unit = std::ldexp(1.0, largest - fraction);
-  double sum = std::trunc(static_cast<double>(acc) / unit);
-  for (auto [x, y] : products) sum += std::trunc(static_cast<double>(x) * y / unit);
-  if (sum == 0.0) return 0.0f;
-  const double value = sum * unit, last = std::ldexp(1.0, exponent_of(value) - 23);
-  return static_cast<float>(std::trunc(value / last) * last);
-}
-
-// One accumulator that positions of k are added to.
-class Acc {
- public:
-  Acc(const Problem& p, std::int64_t i, std::int64_t j, int group = 0, bool chain = false)
-      : p_(p), i_(i), j_(j), chain_(chain || !on_tensor_cores(p.kind)), group_(group) {
-    if (!group_) group_ = p.kind == Kind::kBf16Hopper ? 16 : 8;
-  }
-  void take(std::int64_t q) {
-    const float x = p_.a[static_cast<std::size_t>(i_ * p_.k + q)], y = p_.b[static_cast<std::size_t>(q * p_.n + j_)];
-    if (chain_) {
-      value_ = std::fma(x, y, value_);
-      return;
-    }
-    waiting_.emplace_back(x, y);
-    if (static_cast<int>(waiting_.size()) == group_) cut();
-  }
-  Acc& take(std::int64_t from, std::int64_t to) {
-    for (std::int64_t q = from; q < to; ++q) take(q);
-    return *this;
-  }
-  // The tensor core adds what is waiting.
-  void cut() {
-    if (!waiting_.empty()) value_ = tensor_core_step(p_.kind, waiting_, value_);
-    waiting_.clear();
-  }
-  float value() {
-    cut();
-    return value_;
-  }
-
- private:
-  const Problem& p_;
-  std::int64_t i_, j_;
-  bool chain_;
-  int group_;
-  float value_ = 0.0f;
-  std::vector<std::pair<float, float>> waiting_;
-};
-
-float bias_at(const Problem& p, std::int64_t j) { return p.bias.empty() ? 0.0f : p.bias[static_cast<std::size_t>(j)]; }
-float with_bias(const Problem& p, std::int64_t j, float x) { return p.bias.empty() ? x : x + bias_at(p, j); }
-
-// What a split-K kernel does with its partial sums.
-float reduced(const Problem& p, const std::vector<float>& parts, Reduction how, float start, bool starts) {
-  const auto to_d = [&](float x) { return p.wide ? x : to_kind(p.kind, x); };
-  float total = start;
-  for (std::size_t s = 0; s < parts.size(); ++s) {
-    const float part = how == Reduction::kOutputType ? to_d(parts[s]) : parts[s];
-    total = s == 0 && !starts ? part : total + part;
-    if (how == Reduction::kInPlace) total = to_d(total);
-  }
-  return total;
-}
-
-template <class T>
-T pick(std::mt19937& gen, std::initializer_list<T> from) {
-  return from.begin()[gen() % from.size()];
-}
 
 Reduction draw_reduction(std::mt19937& gen, const Problem& p) {
   if (!narrow(p.kind) || p.wide) return Reduction::kComputeType;
@@ -148,32 +55,6 @@ Case split_chunks(std::mt19937& gen, Problem& problem) {
             const float total = reduced(p, parts, how, bias_at(p, j), first);
             return first ? total : with_bias(p, j, total);
           }};
-}
-
-// Tiles of `tile` over [from, to), dealt to accumulators in turn.
-std::vector<float> sliced(const Problem& p, std::int64_t i, std::int64_t j, std::int64_t from, std::int64_t to,
-                          int slices, std::int64_t tile, bool chain = false) {
-  std::vector<Acc> accs(static_cast<std::size_t>(slices), Acc(p, i, j, 0, chain));
-  int next = 0;
-  for (std::int64_t q = from; q < to; q += tile, next = (next + 1) % slices) {
-    accs[static_cast<std::size_t>(next)].take(q, std::min(to, q + tile));
-    accs[static_cast<std::size_t>(next)].cut();
-  }
-  std::vector<float> out;
-  for (Acc& a : accs) out.push_back(a.value());
-  return out;
-}
-
-float in_order(const std::vector<float>& s) {
-  float total = s[0];
-  for (std::size_t i = 1; i < s.size(); ++i) total = total + s[i];
-  return total;
-}
-// Lane l adds lane l + 16, then l + 8, ..: a shuffle down.
-float butterfly(std::vector<float> s) {
-  for (std::size_t half = s.size() / 2; half; half /= 2)
-    for (std::size_t l = 0; l < half; ++l) s[l] = s[l] + s[l + half];
-  return s[0];
 }
 
 Case algorithm_30_64x64(std::mt19937& gen, Problem& problem) {
@@ -414,17 +295,6 @@ Case cutlass_split(std::mt19937& gen, Problem& problem) {
           }};
 }
 
-// Sums of `block` positions, added up as they come.
-float closed(const Problem& p, std::int64_t i, std::int64_t j, std::int64_t from, std::int64_t to, std::int64_t block,
-             bool chain) {
-  float total = 0.0f;
-  for (std::int64_t q = from; q < to; q += block) {
-    const float part = Acc(p, i, j, 0, chain).take(q, std::min(to, q + block)).value();
-    total = q == from ? part : total + part;
-  }
-  return total;
-}
-
 Case closed_every_128(std::mt19937&, Problem&) {
   Plan plan;
   plan.block = 128;
@@ -456,95 +326,6 @@ Case gemm_sn(std::mt19937& gen, Problem& problem) {
             for (int t = 0; t < threads; ++t)
               parts.push_back(closed(p, i, j, t * share, std::min(p.k, (t + 1) * share), block, true));
             return with_bias(p, j, in_order(parts));
-          }};
-}
-
-Plan on_cores(const Problem& p) {
-  Plan plan;
-  if (on_tensor_cores(p.kind)) plan.unit = Unit::kChain;
-  return plan;
-}
-
-// Lane l of `lanes` has `load` neighbouring positions of every tile of lanes * load.
-Case gemv_lanes(std::mt19937& gen, Problem& problem) {
-  const int lanes = pick(gen, {2, 4, 8, 16, 32});
-  const std::int64_t share = (problem.k + lanes - 1) / lanes;
-  const std::int64_t load = gen() % 2 ? 1 : std::min<std::int64_t>(64, share);
-  Plan plan = on_cores(problem);
-  plan.slices = lanes, plan.slice_width = load, plan.combine = Combine::kHalves;
-  return {plan, [=](const Problem& p, std::int64_t i, std::int64_t j) {
-            return with_bias(p, j, butterfly(sliced(p, i, j, 0, p.k, lanes, load, true)));
-          }};
-}
-
-// 16 lanes, each closing its chain every `tiles` positions, added left to right.
-Case gemv_closed(std::mt19937& gen, Problem& problem) {
-  const std::int64_t tiles = pick(gen, {16, 32});
-  problem.k = 600 + gen() % 900;
-  Plan plan = on_cores(problem);
-  plan.slices = 16, plan.slice_width = 1, plan.block = tiles;
-  return {plan, [=](const Problem& p, std::int64_t i, std::int64_t j) {
-            std::vector<float> lanes;
-            for (std::int64_t l = 0; l < 16; ++l) {
-              float total = 0.0f;
-              for (std::int64_t chunk = 0; chunk * 16 * tiles + l < p.k; ++chunk) {
-                Acc acc(p, i, j, 0, true);
-                for (std::int64_t t = 0; t < tiles; ++t)
-                  if (const std::int64_t q = (chunk * tiles + t) * 16 + l; q < p.k) acc.take(q);
-                total = chunk == 0 ? acc.value() : total + acc.value();
-              }
-              lanes.push_back(total);
-            }
-            return with_bias(p, j, in_order(lanes));
-          }};
-}
-
-// 32 lanes of one slice each, closed every 16 positions.
-Case gemv_slice(std::mt19937& gen, Problem& problem) {
-  problem.k = 300 + gen() % 1200;
-  const std::int64_t share = (problem.k + 31) / 32;
-  Plan plan = on_cores(problem);
-  plan.splits = static_cast<int>((problem.k + share - 1) / share), plan.width = share;
-  if (share > 16) plan.block = 16;
-  return {plan, [=](const Problem& p, std::int64_t i, std::int64_t j) {
-            std::vector<float> lanes;
-            for (std::int64_t l = 0; l < 32 && l * share < p.k; ++l)
-              lanes.push_back(closed(p, i, j, l * share, std::min(p.k, (l + 1) * share), 16, true));
-            return with_bias(p, j, in_order(lanes));
-          }};
-}
-
-// dot_kernel: 128 threads of `load` accumulators, tiles dealt to the blocks; then reduce_1Block_kernel.
-Case dot_kernel(std::mt19937& gen, Problem& problem) {
-  const int load = pick(gen, {1, 2}), blocks = pick(gen, {1, 2, 4, 8});
-  const std::int64_t tile = 128 * load;
-  problem.k = blocks * tile + gen() % 700;
-  Plan plan = on_cores(problem);
-  plan.slices = 128 * load, plan.slice_width = 1, plan.combine = load == 1 ? Combine::kHalves : Combine::kPairs;
-  if (blocks > 1) plan.splits = blocks, plan.width = tile, plan.deal = Deal::kRoundRobin, plan.order = SumOrder::kOneBlock;
-  return {plan, [=](const Problem& p, std::int64_t i, std::int64_t j) {
-            std::vector<float> partial;
-            for (int block = 0; block < blocks; ++block) {
-              std::vector<float> threads;
-              for (std::int64_t t = 0; t < 128; ++t) {
-                float sum = 0.0f;
-                for (int s = 0; s < load; ++s) {
-                  Acc acc(p, i, j, 0, true);
-                  for (std::int64_t g = block; g * tile < p.k; g += blocks)
-                    if (const std::int64_t q = g * tile + t * load + s; q < p.k) acc.take(q);
-                  sum = s == 0 ? acc.value() : sum + acc.value();
-                }
-                threads.push_back(sum);
-              }
-              partial.push_back(butterfly(threads));
-            }
-            if (blocks == 1) return with_bias(p, j, partial[0]);
-            partial.resize(128);
-            for (std::size_t t = 0; t < 64; ++t) partial[t] += partial[t + 64];
-            for (std::size_t t = 0; t < 32; ++t) partial[t] += partial[t + 32];
-            float u[4] = {};
-            for (std::size_t t = 0; t < 32; ++t) u[t % 4] = t < 4 ? partial[t] : u[t % 4] + partial[t];
-            return with_bias(p, j, ((u[0] + u[1]) + u[2]) + u[3]);
           }};
 }
 
