@@ -1,6 +1,7 @@
 #include "csrc/oracle/program/divergence.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <bit>
 #include <cstring>
@@ -71,6 +72,23 @@ void compare_elements(const std::vector<std::uint8_t>& recorded, const at::Tenso
   out.expected = fmt::format("0x{:0{}x}", was, size * 2);
   out.actual = fmt::format("0x{:0{}x}", is, size * 2);
   if (actual.is_floating_point() && size <= 8) out.ulps = ordinal(is, size) - ordinal(was, size);
+}
+
+std::string other_layout(const rec::TensorT& t, const at::Tensor& actual) {
+  if (actual.sizes() != at::IntArrayRef(t.sizes)) return fmt::format("shape {}", fmt::join(actual.sizes(), "x"));
+  if (actual.numel() == 0) return "";
+  for (std::int64_t d = 0; d < actual.dim(); ++d)
+    if (actual.size(d) > 1 && actual.stride(d) != t.strides[static_cast<std::size_t>(d)])
+      return fmt::format("strides {} and not {}", fmt::join(actual.strides(), ","), fmt::join(t.strides, ","));
+  if (actual.storage_offset() == t.offset) return "";
+  return fmt::format("storage offset {} and not {}", actual.storage_offset(), t.offset);
+}
+
+std::optional<std::uint64_t> number_bits(const c10::IValue& v) {
+  if (v.isDouble()) return std::bit_cast<std::uint64_t>(v.toDouble());
+  if (v.isInt()) return static_cast<std::uint64_t>(v.toInt());
+  if (v.isBool()) return v.toBool();
+  return std::nullopt;
 }
 
 std::string likely_cause(const std::string& op, const Divergence& d) {
