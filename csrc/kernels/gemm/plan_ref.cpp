@@ -2,7 +2,7 @@
 #include <functional>
 #include <vector>
 
-#include "csrc/kernels/arith/convert.h"
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/gemm/plan.h"
 
@@ -194,18 +194,12 @@ float tensor_chain(const TensorCoreParams& p, const Chain& chain, std::int64_t a
   return acc;
 }
 
-float read16(const void* from, DType type, std::int64_t index) {
-  if (type == DType::kF32) return static_cast<const float*>(from)[index];
-  const std::uint16_t h = static_cast<const std::uint16_t*>(from)[index];
-  return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
-}
-
 // The same on the CUDA cores: widened, and an fma each.
 float widened_chain(const TensorCoreParams& p, const Chain& chain, std::int64_t a_start, std::int64_t b_start) {
   float acc = 0.0f;
   for (const Step& s : chain)
-    acc = fma(read16(p.a, p.factors, a_start + s.q * p.a_strides.col),
-              read16(p.b, p.factors, b_start + s.q * p.b_strides.row), acc);
+    acc = fma(typed::load(p.factors, p.a, a_start + s.q * p.a_strides.col),
+              typed::load(p.factors, p.b, b_start + s.q * p.b_strides.row), acc);
   return acc;
 }
 
@@ -234,19 +228,14 @@ void run(const Params& p, const Plan& plan) {
 }
 
 void run(const TensorCoreParams& p, const Plan& plan) {
-  const auto rounded = [&](float x) {
-    return p.results == DType::kF32    ? x
-           : p.results == DType::kBF16 ? convert::from_bf16(convert::to_bf16(x))
-                                       : convert::from_fp16(convert::to_fp16(x));
-  };
+  const auto rounded = [&](float x) { return typed::rounded(p.results, x); };
   std::vector<float> out;
   for (std::int64_t z = 0; z < p.batch; ++z)
     for (std::int64_t i = 0; i < p.m; ++i)
       for (std::int64_t j = 0; j < p.n; ++j) {
-        const float c = p.beta != 0.0f
-                            ? read16(p.c, p.results, z * p.c_strides.batch + i * p.c_strides.row + j * p.c_strides.col)
-                            : 0;
-        const float bias = p.bias ? read16(p.bias, p.results, j) : 0;
+        const std::int64_t c_at = z * p.c_strides.batch + i * p.c_strides.row + j * p.c_strides.col;
+        const float c = p.beta != 0.0f ? typed::load(p.results, p.c, c_at) : 0;
+        const float bias = p.bias ? typed::load(p.results, p.bias, j) : 0;
         const Finish f{p.alpha, p.beta, p.beta != 0.0f ? &c : nullptr, p.bias ? &bias : nullptr, rounded};
         const std::int64_t a = z * p.a_strides.batch + i * p.a_strides.row;
         const std::int64_t b = z * p.b_strides.batch + j * p.b_strides.col;
@@ -263,11 +252,7 @@ void run(const TensorCoreParams& p, const Plan& plan) {
     for (std::int64_t i = 0; i < p.m; ++i)
       for (std::int64_t j = 0; j < p.n; ++j) {
         const std::int64_t at = z * p.d_strides.batch + i * p.d_strides.row + j * p.d_strides.col;
-        const float x = *next++;
-        if (p.results == DType::kF32)
-          static_cast<float*>(p.d)[at] = canonical(x);
-        else
-          static_cast<std::uint16_t*>(p.d)[at] = p.results == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x);
+        typed::store(p.results, p.d, at, canonical(*next++));
       }
 }
 

@@ -1,18 +1,11 @@
-#include <cstring>
 #include <vector>
 
-#include "csrc/kernels/arith/convert.h"
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/core/bits.h"
 #include "csrc/kernels/gemm/tensor_core.h"
 
 namespace step_oracle::gemm::ref {
 namespace {
-
-float read(const void* from, DType type, std::int64_t index) {
-  if (type == DType::kF32) return static_cast<const float*>(from)[index];
-  const std::uint16_t h = static_cast<const std::uint16_t*>(from)[index];
-  return type == DType::kBF16 ? convert::from_bf16(h) : convert::from_fp16(h);
-}
 
 std::int64_t offset(const Strides& s, std::int64_t batch, std::int64_t i, std::int64_t j) {
   return batch * s.batch + i * s.row + j * s.col;
@@ -22,8 +15,8 @@ std::int64_t offset(const Strides& s, std::int64_t batch, std::int64_t i, std::i
 float fma_chain(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
   float acc = 0.0f;
   for (std::int64_t q = 0; q < p.k; ++q)
-    acc = fma(read(p.a, p.factors, offset(p.a_strides, batch, i, q)),
-              read(p.b, p.factors, offset(p.b_strides, batch, q, j)), acc);
+    acc = fma(typed::load(p.factors, p.a, offset(p.a_strides, batch, i, q)),
+              typed::load(p.factors, p.b, offset(p.b_strides, batch, q, j)), acc);
   return acc;
 }
 
@@ -41,22 +34,15 @@ float chain(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::
   return acc;
 }
 
-void write(void* to, DType type, std::int64_t index, float x) {
-  if (type == DType::kF32)
-    static_cast<float*>(to)[index] = canonical(x);
-  else
-    static_cast<std::uint16_t*>(to)[index] = type == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x);
-}
-
 float output(const TensorCoreParams& p, std::int64_t batch, std::int64_t i, std::int64_t j) {
   const float acc = p.adder == AdderClass::kFmaChain ? fma_chain(p, batch, i, j)
                     : p.factors == DType::kBF16      ? chain<Bf16Format>(p, batch, i, j)
                     : p.factors == DType::kF16       ? chain<Fp16Format>(p, batch, i, j)
                     : p.rounds_tf32                  ? chain<Tf32RoundedFormat>(p, batch, i, j)
                                                      : chain<Tf32Format>(p, batch, i, j);
-  if (p.bias) return fma(p.alpha, acc, read(p.bias, p.results, j));
+  if (p.bias) return fma(p.alpha, acc, typed::load(p.results, p.bias, j));
   if (p.beta == 0.0f) return p.alpha * acc;
-  const float product = p.beta * read(p.c, p.results, offset(p.c_strides, batch, i, j));
+  const float product = p.beta * typed::load(p.results, p.c, offset(p.c_strides, batch, i, j));
   return fma(p.alpha, acc, product);
 }
 
@@ -70,7 +56,8 @@ void tensor_core(const TensorCoreParams& p) {
   const float* next = out.data();
   for (std::int64_t batch = 0; batch < p.batch; ++batch)
     for (std::int64_t i = 0; i < p.m; ++i)
-      for (std::int64_t j = 0; j < p.n; ++j) write(p.d, p.results, offset(p.d_strides, batch, i, j), *next++);
+      for (std::int64_t j = 0; j < p.n; ++j)
+        typed::store(p.results, p.d, offset(p.d_strides, batch, i, j), canonical(*next++));
 }
 
 }  // namespace step_oracle::gemm::ref

@@ -1,5 +1,5 @@
-#include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/arith/libdevice.h"
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/core/lanes.h"
 #include "csrc/kernels/norm/batch_body.h"
 
@@ -29,19 +29,9 @@ T* at(void* data, const BatchLayout& l, std::int64_t sample, std::int64_t channe
 }
 // A parameter of either type; `other` where there is none.
 float parameter(DType type, const void* data, std::int64_t c, float other) {
-  if (!data) return other;
-  if (type == DType::kF32) return static_cast<const float*>(data)[c];
-  return type == DType::kBF16 ? widen(static_cast<const Bf16*>(data)[c]) : widen(static_cast<const F16*>(data)[c]);
+  return data ? typed::load(type, data, c) : other;
 }
-void put(DType type, void* data, std::int64_t c, float value) {
-  const float v = canonical(value);
-  if (type == DType::kF32)
-    static_cast<float*>(data)[c] = v;
-  else if (type == DType::kBF16)
-    static_cast<Bf16*>(data)[c] = narrow<Bf16>(v);
-  else
-    static_cast<F16*>(data)[c] = narrow<F16>(v);
-}
+void put(DType type, void* data, std::int64_t c, float value) { typed::store(type, data, c, canonical(value)); }
 std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 // ---- statistics of planes

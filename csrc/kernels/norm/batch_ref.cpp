@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/arith/libdevice.h"
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/norm/batch.h"
 #include "csrc/kernels/norm/batch_launch.h"
 
@@ -15,33 +15,11 @@ namespace {
 using std::size_t;
 size_t z(std::int64_t i) { return static_cast<size_t>(i); }
 
-float load(DType type, const void* data, std::int64_t i) {
-  switch (type) {
-    case DType::kF32:
-      return static_cast<const float*>(data)[i];
-    case DType::kBF16:
-      return widen(static_cast<const Bf16*>(data)[i]);
-    default:
-      return widen(static_cast<const F16*>(data)[i]);
-  }
-}
+using typed::load;
+using typed::rounded;
+
 float load_or(DType type, const void* data, std::int64_t i, float other) { return data ? load(type, data, i) : other; }
-void store(DType type, void* data, std::int64_t i, float value) {
-  const float v = canonical(value);
-  switch (type) {
-    case DType::kF32:
-      static_cast<float*>(data)[i] = v;
-      break;
-    case DType::kBF16:
-      static_cast<Bf16*>(data)[i] = narrow<Bf16>(v);
-      break;
-    default:
-      static_cast<F16*>(data)[i] = narrow<F16>(v);
-  }
-}
-float through(DType type, float v) {
-  return type == DType::kF32 ? v : type == DType::kBF16 ? widen(narrow<Bf16>(v)) : widen(narrow<F16>(v));
-}
+void store(DType type, void* data, std::int64_t i, float value) { typed::store(type, data, i, canonical(value)); }
 std::int64_t index(const BatchLayout& l, std::int64_t batch, std::int64_t plane, std::int64_t x) {
   return batch * l.sample + plane * l.channel + x * l.place;
 }
@@ -177,7 +155,7 @@ Pair plane_sums(const BatchShape& s, const BatchBlock& block, const BatchLayout&
           const float g = load(s.type, dy_data, index(dy_at, batch, plane, x));
           const float c = load(s.type, x_data, index(x_at, batch, plane, x)) - mean;
           sum[0] = sum[0] + g;
-          sum[1] = s.type == DType::kF32 ? fma(g, c, sum[1]) : sum[1] + through(s.type, g * c);
+          sum[1] = s.type == DType::kF32 ? fma(g, c, sum[1]) : sum[1] + rounded(s.type, g * c);
         }
     }
   const auto warp_reduce = [&](Pair* lanes) {  // lanes beyond the warp's end read themselves
@@ -185,7 +163,7 @@ Pair plane_sums(const BatchShape& s, const BatchBlock& block, const BatchLayout&
       const std::vector<Pair> old(lanes, lanes + 32);
       for (size_t l = 0; l < 32; ++l)
         for (size_t k = 0; k < 2; ++k)
-          lanes[l][k] = old[l][k] + through(s.type, old[l + offset < 32 ? l + offset : l][k]);
+          lanes[l][k] = old[l][k] + rounded(s.type, old[l + offset < 32 ? l + offset : l][k]);
     }
     return lanes[0];
   };

@@ -1,9 +1,9 @@
 // The definition: thread by thread, as layer_norm_kernel.cu and block_reduce.cuh have them; a row is a block.
 #include <vector>
 
-#include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/arith/libdevice.h"
 #include "csrc/kernels/arith/moments.h"
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/norm/moments_row.h"
 #include "csrc/kernels/norm/norm.h"
 #include "csrc/kernels/norm/norm_tile.h"
@@ -11,20 +11,9 @@
 namespace step_oracle::norm::ref {
 namespace {
 
-float load(const void* data, DType type, std::int64_t i) {
-  if (type == DType::kF32) return static_cast<const float*>(data)[i];
-  if (type == DType::kBF16) return widen(static_cast<const Bf16*>(data)[i]);
-  return widen(static_cast<const F16*>(data)[i]);
-}
-void store(void* data, DType type, std::int64_t i, float value) {
-  value = canonical(value);
-  if (type == DType::kF32)
-    static_cast<float*>(data)[i] = value;
-  else if (type == DType::kBF16)
-    static_cast<Bf16*>(data)[i] = narrow<Bf16>(value);
-  else
-    static_cast<F16*>(data)[i] = narrow<F16>(value);
-}
+using typed::load;
+
+void store(DType type, void* data, std::int64_t i, float value) { typed::store(type, data, i, canonical(value)); }
 
 template <class V, class Op>
 V shuffle_down(std::vector<V> v, Op op) {
@@ -59,7 +48,7 @@ V four_warps(const ForwardParams& p, std::int64_t row, V start, Step step, Merge
       for (std::int64_t g = w * 32 + l; g < p.width / 4; g += 128)
         for (int k = 0; k < 4; ++k)
           lanes[static_cast<std::size_t>(l)] =
-              step(lanes[static_cast<std::size_t>(l)], load(p.x, p.type, row * p.width + g * 4 + k));
+              step(lanes[static_cast<std::size_t>(l)], load(p.type, p.x, row * p.width + g * 4 + k));
     warps.push_back(shuffle_down(lanes, merge));
   }
   for (std::size_t offset = 2; offset > 0; offset /= 2)
@@ -85,7 +74,7 @@ void forward_row(const ForwardParams& p, std::int64_t row, bool vectorised) {
     std::vector<Moments<float>> threads(512, Moments<float>{0.0f, 0.0f, 0.0f});
     for (std::int64_t i = 0; i < p.width; ++i) {
       auto& own = threads[static_cast<std::size_t>(i % 512)];
-      own = moments_step(own, load(p.x, p.type, row * p.width + i));
+      own = moments_step(own, load(p.type, p.x, row * p.width + i));
     }
     const auto v = block_fold(threads, Moments<float>{0.0f, 0.0f, 0.0f}, &moments_merge<float>);
     mean = v.mean;
@@ -96,8 +85,8 @@ void forward_row(const ForwardParams& p, std::int64_t row, bool vectorised) {
   p.rstd[row] = rstd;
   if (p.mean) p.mean[row] = canonical(mean);
   for (std::int64_t i = 0; i < p.width; ++i) {
-    const float x = load(p.x, p.type, row * p.width + i);
-    const float g = p.gamma ? load(p.gamma, p.type, i) : 1.0f, b = p.beta ? load(p.beta, p.type, i) : 0.0f;
+    const float x = load(p.type, p.x, row * p.width + i);
+    const float g = p.gamma ? load(p.type, p.gamma, i) : 1.0f, b = p.beta ? load(p.type, p.beta, i) : 0.0f;
     float y;
     if (p.rms)
       y = vectorised ? g * (rstd * x) : (x * rstd) * g;
@@ -111,7 +100,7 @@ void forward_row(const ForwardParams& p, std::int64_t row, bool vectorised) {
       y = i % 4 == 0 ? rstd * (x - mean) + b : fma(rstd, x - mean, b);  // of a group of four the first is not fused
     else
       y = rstd * (x - mean);
-    store(p.y, p.type, row * p.width + i, y);
+    store(p.type, p.y, row * p.width + i, y);
   }
 }
 
@@ -125,8 +114,8 @@ void backward_input(const BackwardParams& p) {
   for (std::int64_t row = 0; row < p.rows; ++row) {
     const float mean = p.rms ? 0.0f : p.mean[row], rstd = p.rstd[row];
     std::vector<float> s1(128), s2(128);
-    const auto at = [&](const void* data, std::int64_t i) { return load(data, p.type, row * p.width + i); };
-    const auto gamma = [&](std::int64_t i) { return p.gamma ? load(p.gamma, p.type, i) : 1.0f; };
+    const auto at = [&](const void* data, std::int64_t i) { return load(p.type, data, row * p.width + i); };
+    const auto gamma = [&](std::int64_t i) { return p.gamma ? load(p.type, p.gamma, i) : 1.0f; };
     for (std::size_t t = 0; t < 128; ++t) {
       const auto step = [&](std::int64_t i) {
         const float q = at(p.dy, i) * gamma(i);
@@ -143,7 +132,7 @@ void backward_input(const BackwardParams& p) {
     for (std::int64_t i = 0; i < p.width; ++i) {
       const float x = p.rms ? at(p.x, i) : at(p.x, i) - mean;
       const float f = fma(at(p.dy, i), n * gamma(i), -((x * rstd) * b));
-      store(p.dx, p.type, row * p.width + i, (p.rms ? f : f - a) * term);
+      store(p.type, p.dx, row * p.width + i, (p.rms ? f : f - a) * term);
     }
   }
 }
@@ -159,8 +148,8 @@ void backward_parameters(const ParameterParams& p) {
           for (std::int64_t i = 0; i < tile.each; ++i) {
             const std::int64_t r = start + static_cast<std::int64_t>(ty) * tile.each + i;
             const bool active = r < p.rows;
-            const float dy = active ? load(p.dy, p.type, r * p.width + column) : 0.0f;
-            const float x = active ? load(p.x, p.type, r * p.width + column) : 0.0f;
+            const float dy = active ? load(p.type, p.dy, r * p.width + column) : 0.0f;
+            const float x = active ? load(p.type, p.x, r * p.width + column) : 0.0f;
             const float mean = active && !p.rms ? p.mean[r] : 0.0f, rstd = active ? p.rstd[r] : 0.0f;
             dg[ty] = fma(dy * (p.rms ? x : x - mean), rstd, dg[ty]);
             db[ty] = db[ty] + dy;
@@ -172,8 +161,8 @@ void backward_parameters(const ParameterParams& p) {
           db[ty] = b[ty] + b[ty ^ delta];
         }
       }
-      if (p.dgamma) store(p.dgamma, p.type, block * p.width + column, dg[0]);
-      if (p.dbeta) store(p.dbeta, p.type, block * p.width + column, db[0]);
+      if (p.dgamma) store(p.type, p.dgamma, block * p.width + column, dg[0]);
+      if (p.dbeta) store(p.type, p.dbeta, block * p.width + column, db[0]);
     }
 }
 

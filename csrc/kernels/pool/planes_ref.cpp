@@ -1,13 +1,17 @@
 // upsample_nearest2d_out_frame, upsample_nearest2d_backward_out_frame: a thread an element.
 #include <cstring>
 
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/pool/planes.h"
-#include "csrc/kernels/pool/ref_element.h"
 
 namespace step_oracle::pool::ref {
 namespace {
 
 using I = std::int64_t;
+using typed::load;
+using typed::rounded;
+using typed::store;
+
 I at(const I (&strides)[4], I n, I c, I h, I w) {
   return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
 }
@@ -34,7 +38,7 @@ void copy_planes_backward(const CopyBackward& p) {
     for (const I y : p.rows[static_cast<std::size_t>(h)])
       for (const I x : p.columns[static_cast<std::size_t>(w)]) {
         grad = grad + load(p.type, p.dy, at(p.planes.out, n, c, y, x));
-        if (p.rounds_each) grad = through(p.type, grad);
+        if (p.rounds_each) grad = rounded(p.type, grad);
       }
     store(p.type, p.dx, at(p.planes.in, n, c, h, w), canonical(grad));
   }

@@ -2,14 +2,16 @@
 #include <algorithm>
 #include <limits>
 
-#include "csrc/kernels/arith/element.h"
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/pool/pool.h"
-#include "csrc/kernels/pool/ref_element.h"
 
 namespace step_oracle::pool::ref {
 namespace {
 
 using I = std::int64_t;
+using typed::load;
+using typed::rounded;
+using typed::store;
 
 // One of the type's values: nothing is rounded, a NaN keeps its payload.
 void keep(DType type, void* data, I i, float v) {
@@ -142,7 +144,7 @@ void average_backward(const Average& p) {
       for (I pw = pwstart; pw < pwend; ++pw) {
         const Frame f(p, ph, pw);
         if (!f.empty())
-          gradient = gradient + through(s.type, load(s.type, p.in, out.at(ph * s.out_width + pw)) / f.divisor(p));
+          gradient = gradient + rounded(s.type, load(s.type, p.in, out.at(ph * s.out_width + pw)) / f.divisor(p));
       }
     store(s.type, p.out, in.at(h * s.width + w), canonical(gradient));
   });
@@ -156,7 +158,7 @@ void adaptive_forward(const Adaptive& p) {
     float sum = 0.0f;
     for (I h = h0; h < h1; ++h)
       for (I w = w0; w < w1; ++w) sum = sum + load(s.type, p.in, in.at(h * s.width + w));
-    const float factor = through(s.type, 1.0f / static_cast<float>((h1 - h0) * (w1 - w0)));
+    const float factor = rounded(s.type, 1.0f / static_cast<float>((h1 - h0) * (w1 - w0)));
     const float y = s.channels_last ? sum * factor : sum / static_cast<float>(h1 - h0) / static_cast<float>(w1 - w0);
     store(s.type, p.out, out.at(oh * s.out_width + ow), canonical(y));
   });
@@ -174,10 +176,10 @@ void adaptive_backward(const Adaptive& p) {
         const auto kw = static_cast<float>(end_index(ow, s.out_width, s.width) - start_index(ow, s.out_width, s.width));
         const float dy = load(s.type, p.in, out.at(oh * s.out_width + ow));
         if (s.channels_last) {
-          const float f = through(s.type, through(s.type, 1.0f / kw) * through(s.type, 1.0f / kh));
-          gradient = s.type == DType::kF32 ? fma(dy, f, gradient) : through(s.type, gradient + through(s.type, dy * f));
+          const float f = rounded(s.type, rounded(s.type, 1.0f / kw) * rounded(s.type, 1.0f / kh));
+          gradient = s.type == DType::kF32 ? fma(dy, f, gradient) : rounded(s.type, gradient + rounded(s.type, dy * f));
         } else {
-          gradient = through(s.type, gradient + through(s.type, through(s.type, dy / kw) / kh));
+          gradient = rounded(s.type, gradient + rounded(s.type, rounded(s.type, dy / kw) / kh));
         }
       }
     store(s.type, p.out, in.at(h * s.width + w), canonical(gradient));

@@ -2,31 +2,16 @@
 #include <algorithm>
 #include <vector>
 
-#include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/arith/philox.h"
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/random/multinomial.h"
 
 namespace step_oracle::random::ref {
 namespace {
 
-float load(const void* data, DType type, std::int64_t i) {
-  if (type == DType::kF32) return static_cast<const float*>(data)[i];
-  if (type == DType::kBF16) return widen(static_cast<const Bf16*>(data)[i]);
-  return widen(static_cast<const F16*>(data)[i]);
-}
-float rounded(DType type, float x) {
-  if (type == DType::kF32) return x;
-  return type == DType::kBF16 ? widen(narrow<Bf16>(x)) : widen(narrow<F16>(x));
-}
-void store(void* data, DType type, std::int64_t i, float x) {
-  if (type == DType::kF32)
-    static_cast<float*>(data)[i] = x;
-  else if (type == DType::kBF16)
-    static_cast<Bf16*>(data)[i] = narrow<Bf16>(x);
-  else
-    static_cast<F16*>(data)[i] = narrow<F16>(x);
-}
-
+using typed::load;
+using typed::rounded;
+using typed::store;
 using Values = std::vector<float>;
 // WarpReduceSum: every lane adds what the lane `offset` above it holds; a lane without one adds its own.
 void reduce_warp(DType type, Values& v, std::size_t first) {
@@ -46,7 +31,7 @@ void normalise(const Rows& p) {
     Values value(threads, 0.0f), shared(32, 0.0f);
     for (std::size_t t = 0; t < threads; ++t)
       for (auto col = static_cast<std::int64_t>(t); col < p.cols; col += static_cast<std::int64_t>(threads))
-        value[t] = rounded(p.dtype, value[t] + load(p.data, p.dtype, row * p.cols + col));
+        value[t] = rounded(p.dtype, value[t] + load(p.dtype, p.data, row * p.cols + col));
     for (std::size_t w = 0; w < threads / 32; ++w) {
       reduce_warp(p.dtype, value, w * 32);
       shared[w] = value[w * 32];
@@ -55,7 +40,7 @@ void normalise(const Rows& p) {
     const float sum = shared[0];
     if (sum > 0.0f)
       for (std::int64_t i = row * p.cols; i < (row + 1) * p.cols; ++i)
-        store(p.data, p.dtype, i, canonical(load(p.data, p.dtype, i) / sum));
+        store(p.dtype, p.data, i, canonical(load(p.dtype, p.data, i) / sum));
   }
 }
 
@@ -70,7 +55,7 @@ std::uint64_t multinomial(const Stream& s, const Search& p) {
           for (std::int64_t sample = bx * 128 + tx; sample < p.samples; sample += 128 * grid_x) {
             const auto block = philox::block(s.seed, static_cast<std::uint64_t>(std::int64_t{index}), draws++);
             const float r = rounded(p.dtype, philox::uniform(block.word[0]));
-            const auto sum = [&](std::int64_t i) { return load(p.sums, p.dtype, row * p.cols + i); };
+            const auto sum = [&](std::int64_t i) { return load(p.dtype, p.sums, row * p.cols + i); };
             std::int64_t start = 0, end = p.cols;
             while (end - start > 0) {
               const std::int64_t mid = start + (end - start) / 2;
@@ -80,7 +65,7 @@ std::uint64_t multinomial(const Stream& s, const Search& p) {
                 end = mid;
             }
             if (start == p.cols) start = p.cols - 1;
-            while (start >= 1 && load(p.dist, p.dtype, row * p.cols + start) == 0.0f) --start;
+            while (start >= 1 && load(p.dtype, p.dist, row * p.cols + start) == 0.0f) --start;
             p.out[row * p.samples + sample] = start;
           }
       }

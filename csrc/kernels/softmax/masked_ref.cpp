@@ -2,8 +2,8 @@
 // with is_masked.
 #include <vector>
 
-#include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/arith/libdevice.h"
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/softmax/masked.h"
 
 namespace step_oracle::softmax::ref {
@@ -11,23 +11,10 @@ namespace {
 
 constexpr float kInfinity = __builtin_inff();
 
-float load(const void* data, DType type, std::int64_t i) {
-  if (type == DType::kF32) return static_cast<const float*>(data)[i];
-  if (type == DType::kBF16) return widen(static_cast<const Bf16*>(data)[i]);
-  return widen(static_cast<const F16*>(data)[i]);
-}
-void store(void* data, DType type, std::int64_t i, float value) {
-  if (type == DType::kF32)
-    static_cast<float*>(data)[i] = value;
-  else if (type == DType::kBF16)
-    static_cast<Bf16*>(data)[i] = narrow<Bf16>(value);
-  else
-    static_cast<F16*>(data)[i] = narrow<F16>(value);
-}
-float rounded(DType type, float value) {
-  if (type == DType::kF32) return canonical(value);
-  return type == DType::kBF16 ? widen(narrow<Bf16>(canonical(value))) : widen(narrow<F16>(canonical(value)));
-}
+using typed::load;
+using typed::store;
+
+float rounded(DType type, float value) { return typed::rounded(type, canonical(value)); }
 
 struct Warp {
   int lanes, iterations;
@@ -50,7 +37,7 @@ void forward_row(const MaskedParams& p, std::int64_t row) {
   const Warp warp(p.n);
   const bool* mask = p.mask + row / p.rows_per_mask * p.n;
   std::vector<float> elements(static_cast<std::size_t>(warp.lanes * warp.iterations), -kInfinity), max, sum;
-  for (std::int64_t i = 0; i < p.n; ++i) elements[i] = load(p.x, p.type, row * p.n + i);
+  for (std::int64_t i = 0; i < p.n; ++i) elements[i] = load(p.type, p.x, row * p.n + i);
   for (int l = 0; l < warp.lanes; ++l) {
     bool meaningful = false;
     float most = elements[l];
@@ -75,14 +62,14 @@ void forward_row(const MaskedParams& p, std::int64_t row) {
   warp.reduce(sum, [](float a, float b) { return a + b; });
   for (std::int64_t i = 0; i < p.n; ++i) {
     const float s = sum[i % warp.lanes];
-    store(p.y, p.type, row * p.n + i, s == 0.0f ? float_of(0x7fc00000u) : canonical(elements[i] / s));
+    store(p.type, p.y, row * p.n + i, s == 0.0f ? float_of(0x7fc00000u) : canonical(elements[i] / s));
   }
 }
 
 void backward_row(const MaskedBackwardParams& p, std::int64_t row) {
   const Warp warp(p.n);
-  const auto y = [&](std::int64_t i) { return load(p.y, p.type, row * p.n + i); };
-  const auto grad = [&](std::int64_t i) { return rounded(p.type, load(p.grad, p.type, row * p.n + i) * y(i)); };
+  const auto y = [&](std::int64_t i) { return load(p.type, p.y, row * p.n + i); };
+  const auto grad = [&](std::int64_t i) { return rounded(p.type, load(p.type, p.grad, row * p.n + i) * y(i)); };
   const bool* mask = p.mask + row * p.n;
   std::vector<float> sum(static_cast<std::size_t>(warp.lanes), 0.0f);
   for (int l = 0; l < warp.lanes; ++l)
@@ -90,7 +77,7 @@ void backward_row(const MaskedBackwardParams& p, std::int64_t row) {
       if (!mask[i]) sum[l] = sum[l] + grad(i);
   warp.reduce(sum, [](float a, float b) { return a + b; });
   for (std::int64_t i = 0; i < p.n; ++i)
-    store(p.dx, p.type, row * p.n + i,
+    store(p.type, p.dx, row * p.n + i,
           mask[i] ? 0.0f : canonical(fma(-y(i), sum[i % warp.lanes], grad(i))));
 }
 

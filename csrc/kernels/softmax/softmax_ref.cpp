@@ -2,8 +2,8 @@
 // memory or shuffles only, so one row is one block here.
 #include <vector>
 
-#include "csrc/kernels/arith/element.h"
 #include "csrc/kernels/arith/libdevice.h"
+#include "csrc/kernels/arith/typed_element.h"
 #include "csrc/kernels/softmax/softmax.h"
 
 namespace step_oracle::softmax::ref {
@@ -12,20 +12,9 @@ namespace {
 using Values = std::vector<float>;
 float& at(Values& v, std::int64_t i) { return v[static_cast<std::size_t>(i)]; }
 
-float load(const void* data, DType type, std::int64_t i) {
-  if (type == DType::kF32) return static_cast<const float*>(data)[i];
-  if (type == DType::kBF16) return widen(static_cast<const Bf16*>(data)[i]);
-  return widen(static_cast<const F16*>(data)[i]);
-}
-void store(void* data, DType type, std::int64_t i, float value) {
-  value = canonical(value);
-  if (type == DType::kF32)
-    static_cast<float*>(data)[i] = value;
-  else if (type == DType::kBF16)
-    static_cast<Bf16*>(data)[i] = narrow<Bf16>(value);
-  else
-    static_cast<F16*>(data)[i] = narrow<F16>(value);
-}
+using typed::load;
+
+void store(DType type, void* data, std::int64_t i, float value) { typed::store(type, data, i, canonical(value)); }
 
 float plus(float a, float b) { return a + b; }
 float larger(float a, float b) { return a < b ? b : a; }
@@ -141,14 +130,14 @@ void forward(const Params& p) {
   for (std::int64_t outer = 0; outer < p.outer; ++outer)
     for (std::int64_t inner = 0; inner < p.inner; ++inner) {
       const std::int64_t base = outer * p.n * p.inner + inner;
-      const auto x = [&](std::int64_t i) { return load(p.x, p.in, base + i * p.inner); };
+      const auto x = [&](std::int64_t i) { return load(p.in, p.x, base + i * p.inner); };
       const std::int64_t shift = shift_of(p.x_address, outer, p.n, p.in);
       float max = -__builtin_inff();
       for (std::int64_t i = 0; i < p.n; ++i) max = larger(max, x(i));  // a choice: no order changes the results
       const float sum = sum_of(
           plan, thread_sums(plan, p.n, shift, [&](std::int64_t i) { return libdevice::expf(x(i) - max); }), false);
       for (std::int64_t i = 0; i < p.n; ++i)
-        store(p.y, p.out, base + i * p.inner,
+        store(p.out, p.y, base + i * p.inner,
               p.log ? (x(i) - max) - libdevice::logf(sum) : libdevice::expf(x(i) - max) / sum);
     }
 }
@@ -158,11 +147,11 @@ void backward(const BackwardParams& p) {
   for (std::int64_t outer = 0; outer < p.outer; ++outer)
     for (std::int64_t inner = 0; inner < p.inner; ++inner) {
       const std::int64_t base = outer * p.n * p.inner + inner;
-      const auto g = [&](std::int64_t i) { return load(p.grad, p.in, base + i * p.inner); };
-      const auto y = [&](std::int64_t i) { return load(p.y, p.in, base + i * p.inner); };
+      const auto g = [&](std::int64_t i) { return load(p.in, p.grad, base + i * p.inner); };
+      const auto y = [&](std::int64_t i) { return load(p.in, p.y, base + i * p.inner); };
       const float sum = sum_of(plan, thread_sums(plan, p.n, shift_of(p.grad_address, outer, p.n, p.in), g), true);
       for (std::int64_t i = 0; i < p.n; ++i)
-        store(p.dx, p.out, base + i * p.inner, p.log ? fma(-libdevice::expf(y(i)), sum, g(i)) : fma(-sum, y(i), g(i)));
+        store(p.out, p.dx, base + i * p.inner, p.log ? fma(-libdevice::expf(y(i)), sum, g(i)) : fma(-sum, y(i), g(i)));
     }
 }
 
