@@ -118,6 +118,25 @@ void fold_rows(V* rows, int height) {
     for (int y = 0; y < o; ++y) merge(rows[y], rows[y + o]);
 }
 
+// What a kernel over rows has of a strip: the threads' values in their blocks, then the blocks' among the threads of one.
+// thread(row, &value) is the thread that starts at that row.
+template <class V, class Thread>
+V fold_blocks(BatchBlock block, Thread thread) {
+  V rows[kBatchThreads], staged[kBatchBlocks];
+  for (int b = 0; b < block.blocks; ++b) {
+    for (int y = 0; y < block.height; ++y) thread(std::int64_t{b} * block.height + y, &rows[y]);
+    fold_rows(rows, block.height);
+    staged[b] = rows[0];
+  }
+  if (block.blocks == 1) return rows[0];
+  for (int y = 0; y < block.height; ++y) {
+    rows[y] = {};
+    for (int b = y; b < block.blocks; b += block.height) merge(rows[y], staged[b]);
+  }
+  fold_rows(rows, block.height);
+  return rows[0];
+}
+
 template <class T>
 void statistics_of_thread(const BatchStatistics& p, BatchBlock block, std::int64_t first, std::int64_t channel,
                           int width, Strip* out) {
@@ -150,23 +169,12 @@ void statistics_rows_typed(const BatchStatistics& p, BatchBlock block, std::int6
   for (std::int64_t strip = begin; strip < end; ++strip) {
     const std::int64_t channel = strip * kBatchStrip;
     const int width = static_cast<int>(smaller(kBatchStrip, p.shape.channels - channel));
-    Strip rows[kBatchThreads], staged[kBatchBlocks];
-    for (int b = 0; b < block.blocks; ++b) {
-      for (int y = 0; y < block.height; ++y)
-        statistics_of_thread<T>(p, block, std::int64_t{b} * block.height + y, channel, width, &rows[y]);
-      fold_rows(rows, block.height);
-      staged[b] = rows[0];
-    }
-    if (block.blocks > 1) {
-      for (int y = 0; y < block.height; ++y) {
-        rows[y] = {};
-        for (int b = y; b < block.blocks; b += block.height) merge(rows[y], staged[b]);
-      }
-      fold_rows(rows, block.height);
-    }
+    const Strip all = fold_blocks<Strip>(block, [&](std::int64_t row, Strip* value) {
+      statistics_of_thread<T>(p, block, row, channel, width, value);
+    });
     for (int t = 0; t < width; ++t) {
-      p.mean[channel + t] = canonical(rows[0].mean[t]);
-      p.var[channel + t] = canonical(rows[0].m2[t] / static_cast<float>(rows[0].count));
+      p.mean[channel + t] = canonical(all.mean[t]);
+      p.var[channel + t] = canonical(all.m2[t] / static_cast<float>(all.count));
     }
   }
 }
@@ -336,21 +344,10 @@ void sums_rows_typed(const BatchSums& p, BatchBlock block, std::int64_t begin, s
   for (std::int64_t strip = begin; strip < end; ++strip) {
     const std::int64_t channel = strip * kBatchStrip;
     const int width = static_cast<int>(smaller(kBatchStrip, p.shape.channels - channel));
-    SumStrip rows[kBatchThreads], staged[kBatchBlocks];
-    for (int b = 0; b < block.blocks; ++b) {
-      for (int y = 0; y < block.height; ++y)
-        sums_of_thread<T>(p, block, std::int64_t{b} * block.height + y, channel, width, &rows[y]);
-      fold_rows(rows, block.height);
-      staged[b] = rows[0];
-    }
-    if (block.blocks > 1) {
-      for (int y = 0; y < block.height; ++y) {
-        rows[y] = {};
-        for (int b = y; b < block.blocks; b += block.height) merge(rows[y], staged[b]);
-      }
-      fold_rows(rows, block.height);
-    }
-    for (int t = 0; t < width; ++t) store(p, channel + t, {rows[0].dy[t], rows[0].xmu[t]});
+    const SumStrip all = fold_blocks<SumStrip>(block, [&](std::int64_t row, SumStrip* value) {
+      sums_of_thread<T>(p, block, row, channel, width, value);
+    });
+    for (int t = 0; t < width; ++t) store(p, channel + t, {all.dy[t], all.xmu[t]});
   }
 }
 
