@@ -313,17 +313,20 @@ struct Split {
   const double turn = static_cast<double>(static_cast<std::int64_t>(fraction)) * 0x1.921fb54442d19p-64;
   return float_of(bits_of(static_cast<float>(turn)) ^ sign);
 }
-// sinf is wave(a, 0), cosf is wave(a, 1).
-[[gnu::always_inline]] inline float wave(float a, std::int32_t ahead) {
+// What a is above q quarters of a turn, at most an eighth either way; NaN of an infinity.
+[[gnu::always_inline]] inline float reduced_angle(float a, std::int32_t* q) {
   const bool far = absolute(a) >= 105615.0f;
   const float near = far || a != a ? 0.0f : a;
-  std::int32_t q = static_cast<std::int32_t>(nearest(near * 0x1.45f306p-1f));
-  const float k = static_cast<float>(q);
+  *q = static_cast<std::int32_t>(nearest(near * 0x1.45f306p-1f));
+  const float k = static_cast<float>(*q);
   float t = fma(k, -0x1.846988p-48f, fma(k, -0x1.4442dp-24f, fma(k, -0x1.921fb4p+0f, a)));
-  if (far) {
-    if (absolute(a) == kInfinity) return card_nan();
-    t = far_quadrant(a, &q);
-  }
+  if (far) t = absolute(a) == kInfinity ? card_nan() : far_quadrant(a, q);
+  return t;
+}
+// sinf is wave(a, 0), cosf is wave(a, 1).
+[[gnu::always_inline]] inline float wave(float a, std::int32_t ahead) {
+  std::int32_t q;
+  const float t = reduced_angle(a, &q);
   q += ahead;
   const bool odd = q & 1;
   const float z = t * t, w = odd ? 1.0f : t;

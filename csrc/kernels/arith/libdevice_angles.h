@@ -17,15 +17,8 @@ inline constexpr float kHalfPiA = 0x1.ddcb02p-1f, kHalfPiB = 0x1.aee9d6p+0f;
 
 // [src libdevice.10.bc@13.0 __nv_tanf]
 [[gnu::always_inline]] inline float tanf(float a) {
-  const bool far = absolute(a) >= 105615.0f;
-  const float near = far || a != a ? 0.0f : a;
-  std::int32_t q = static_cast<std::int32_t>(nearest(near * 0x1.45f306p-1f));
-  const float k = static_cast<float>(q);
-  float t = fma(k, -0x1.846988p-48f, fma(k, -0x1.4442dp-24f, fma(k, -0x1.921fb4p+0f, a)));
-  if (far) {
-    if (absolute(a) == kInfinity) return card_nan();
-    t = far_quadrant(a, &q);
-  }
+  std::int32_t q;
+  const float t = reduced_angle(a, &q);
   const float z = t * t;
   float p = fma(0x1.32p-7f, z, 0x1.acp-9f);
   p = fma(p, z, 0x1.8ep-6f);
