@@ -21,10 +21,6 @@
 namespace step_oracle::aten {
 namespace {
 
-#define SO_BINARY(op)                                                                      \
-  at::Tensor& op##_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) { \
-    return structured<at::native::structured_##op##_out>(out, self, other);                \
-  }
 SO_UNARY(tan)
 SO_UNARY(asin)
 SO_UNARY(acos)

@@ -114,10 +114,6 @@ SO_UNARY(isneginf)
 SO_UNARY(isposinf)
 SO_UNARY(silu)
 
-#define SO_BINARY(op)                                                                      \
-  at::Tensor& op##_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) { \
-    return structured<at::native::structured_##op##_out>(out, self, other);                \
-  }
 SO_BINARY(mul)
 SO_BINARY(div)
 SO_BINARY(remainder)

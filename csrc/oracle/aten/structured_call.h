@@ -19,3 +19,7 @@ at::Tensor& structured(at::Tensor& out, const A&... arguments) {
   at::Tensor& op##_out(const at::Tensor& self, at::Tensor& out) {    \
     return structured<at::native::structured_##op##_out>(out, self); \
   }
+#define SO_BINARY(op)                                                                      \
+  at::Tensor& op##_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) { \
+    return structured<at::native::structured_##op##_out>(out, self, other);                \
+  }
