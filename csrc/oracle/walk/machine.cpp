@@ -18,7 +18,6 @@
 #include "csrc/kernels/core/error.h"
 #include "csrc/oracle/device/device.h"
 #include "csrc/oracle/device/noise.h"
-#include "csrc/oracle/program/op_rules.h"
 #include "csrc/oracle/program/scopes.h"
 #include "csrc/oracle/program/switches.h"
 #include "csrc/oracle/program/value.h"
@@ -128,7 +127,7 @@ class Runner {
       stack.push_back(program::to_ivalue(*op.record.args[i], arguments[i].type(), resolver));
     {
       std::optional<device::NoiseScope> noise;  // not for every op: it costs a pass over what the op takes
-      if (program::leaves_noise(op.record)) noise.emplace();
+      if (op.leaves_noise) noise.emplace();
       op.handle->callBoxed(stack);
     }
     std::size_t result = 0;
@@ -159,7 +158,7 @@ class Runner {
                               rec::name_of(s.geometry.dtype), fmt::join(s.geometry.sizes, ","), fmt::join(s.geometry.strides, ","),
                               s.card ? "card" : "host"));
     storages_[*op.results[i]] = t.storage();
-    if (!s.card && program::leaves_noise(op.record) && !draws(op))  // the card's is noise from the start
+    if (!s.card && op.leaves_noise && !draws(op))  // the card's is noise from the start
       device::fill_with_noise(storages_[*op.results[i]]->mutable_data(), s.nbytes);
   }
 

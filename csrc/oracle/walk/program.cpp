@@ -9,6 +9,7 @@
 
 #include "csrc/kernels/core/error.h"
 #include "csrc/oracle/program/host_ops.h"
+#include "csrc/oracle/program/op_rules.h"
 
 namespace step_oracle::walk {
 namespace {
@@ -300,6 +301,7 @@ class Parser {
                          std::none_of(op.record.args.begin(), op.record.args.end(), [](const auto& v) { return names_card(*v); });
     if (on_host && !program::host_op_is_exact(op.record))
       refuse("op {} ({}) is of the host, and the host decides its bytes", at, rec::display_name(op.record));
+    op.leaves_noise = program::leaves_noise(op.record);
     p_.draws |= op.handle->hasTag(at::Tag::nondeterministic_seeded);
     std::vector<Slot> made;
     for (const Json& result : j[3]) {

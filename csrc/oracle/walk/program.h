@@ -49,6 +49,7 @@ struct Op {
   std::vector<Use> uses;
   std::vector<std::optional<std::size_t>> results;  // the slot that a tensor result makes; none: it is an argument
   std::optional<c10::OperatorHandle> handle;
+  bool leaves_noise = false;  // program/op_rules.h
 };
 
 struct Program {
