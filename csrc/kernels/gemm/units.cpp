@@ -336,6 +336,11 @@ constexpr const char* kTruncated =
     "aligned to the largest exponent, truncated, one rounding toward zero (arith/dot_add.h)";
 constexpr const char* kBits13 = "as dot_add, 13 bits after the point, results of 13 fraction bits";
 constexpr const char* kHalf = "as dot_add, float16 accumulator rounded to nearest even";
+constexpr const char* kExact = "the exact sum, rounded once to nearest even";
+constexpr const char* kPairs = "pairs, each operation rounded, subnormals flushed";
+constexpr const char* kPairsOfPairs = "pairs of pairs, each operation rounded, subnormals flushed";
+constexpr const char* kAligned = "aligned to 24 bits, then with the accumulator to 31, nearest even";
+constexpr const char* kAlignedApart = "as cdna3-bf16, even and odd positions apart";
 
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
@@ -360,33 +365,18 @@ const std::vector<Row>& rows() {
       {{"nv-hopper-wgmma-e5m2", kE5m2, kE5m2, 32, kBits13, "peer", kMmasim}, nv<with_13_bits(kAdderHopper)>},
       {{"nv-blackwell-e4m3", kE4m3, kE4m3, 32, kTruncated, "peer", kMmasim}, nv<kAdderHopper>},
       {{"nv-blackwell-e5m2", kE5m2, kE5m2, 32, kTruncated, "peer", kMmasim}, nv<kAdderHopper>},
-      {{"amd-cdna1-bf16", kBf16, kBf16, 2, "the exact sum, rounded once to nearest even", "peer", kMmasim}, exact_sum},
-      {{"amd-cdna1-f16", kFp16, kFp16, 4, "the exact sum, rounded once to nearest even", "peer", kMmasim}, exact_sum},
-      {{"amd-cdna2-bf16", kBf16, kBf16, 2, "pairs, each operation rounded, subnormals flushed", "peer", kMmasim},
-       flushed_pairs},
-      {{"amd-cdna2-bf16-1k", kBf16, kBf16, 4, "pairs of pairs, each operation rounded, subnormals flushed", "peer",
-        kMmasim},
-       flushed_pairs},
-      {{"amd-cdna2-f16", kFp16, kFp16, 4, "pairs of pairs, each operation rounded, subnormals flushed", "peer",
-        kMmasim},
-       flushed_pairs},
-      {{"amd-cdna3-bf16", kBf16, kBf16, 8, "aligned to 24 bits, then with the accumulator to 31, nearest even", "peer",
-        kMmasim},
-       cdna3},
-      {{"amd-cdna3-f16", kFp16, kFp16, 8, "aligned to 24 bits, then with the accumulator to 31, nearest even", "peer",
-        kMmasim},
-       cdna3},
-      {{"amd-cdna3-xf32", kTf32, kTf32, 4, "aligned to 24 bits, then with the accumulator to 31, nearest even", "peer",
-        kMmasim},
-       cdna3},
-      {{"amd-cdna3-fp8", kE4m3Fnuz, kE4m3Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim},
-       cdna3},
-      {{"amd-cdna3-fp8-bf8", kE4m3Fnuz, kE5m2Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim},
-       cdna3},
-      {{"amd-cdna3-bf8-fp8", kE5m2Fnuz, kE4m3Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim},
-       cdna3},
-      {{"amd-cdna3-bf8", kE5m2Fnuz, kE5m2Fnuz, 16, "as cdna3-bf16, even and odd positions apart", "peer", kMmasim},
-       cdna3},
+      {{"amd-cdna1-bf16", kBf16, kBf16, 2, kExact, "peer", kMmasim}, exact_sum},
+      {{"amd-cdna1-f16", kFp16, kFp16, 4, kExact, "peer", kMmasim}, exact_sum},
+      {{"amd-cdna2-bf16", kBf16, kBf16, 2, kPairs, "peer", kMmasim}, flushed_pairs},
+      {{"amd-cdna2-bf16-1k", kBf16, kBf16, 4, kPairsOfPairs, "peer", kMmasim}, flushed_pairs},
+      {{"amd-cdna2-f16", kFp16, kFp16, 4, kPairsOfPairs, "peer", kMmasim}, flushed_pairs},
+      {{"amd-cdna3-bf16", kBf16, kBf16, 8, kAligned, "peer", kMmasim}, cdna3},
+      {{"amd-cdna3-f16", kFp16, kFp16, 8, kAligned, "peer", kMmasim}, cdna3},
+      {{"amd-cdna3-xf32", kTf32, kTf32, 4, kAligned, "peer", kMmasim}, cdna3},
+      {{"amd-cdna3-fp8", kE4m3Fnuz, kE4m3Fnuz, 16, kAlignedApart, "peer", kMmasim}, cdna3},
+      {{"amd-cdna3-fp8-bf8", kE4m3Fnuz, kE5m2Fnuz, 16, kAlignedApart, "peer", kMmasim}, cdna3},
+      {{"amd-cdna3-bf8-fp8", kE5m2Fnuz, kE4m3Fnuz, 16, kAlignedApart, "peer", kMmasim}, cdna3},
+      {{"amd-cdna3-bf8", kE5m2Fnuz, kE5m2Fnuz, 16, kAlignedApart, "peer", kMmasim}, cdna3},
       {{"amd-f32", kF32, kF32, 1, "one FMA chain", "peer", kMmasim}, chain_step},
       {{"x86-vdpbf16ps", kBf16, kBf16, 2, "two FMAs, the odd position first, subnormals flushed", "vendor code",
         kIntel},
