@@ -124,36 +124,31 @@ std::uint64_t fill_normals(const Stream& s, const Fill& f, Transform&& transform
     }
   });
 }
-// Two 64-bit draws a block (doubles, wide integers): put(index, words of the draw).
-template <class Put>
-std::uint64_t fill_pairs(const Stream& s, std::int64_t n, Put&& put) {
+// Draws of kWords words each, 4 / kWords a block: put(index, words), where a draw's words are kTile apart.
+template <int kWords, class Put>
+std::uint64_t fill_draws(const Stream& s, std::int64_t n, Put&& put) {
+  constexpr int kDraws = 4 / kWords;
   if (n == 0) return 0;
   const auto& body = SO_BODY(random_body);
-  const Launch l = launch(s, n, 2);
+  const Launch l = launch(s, n, kDraws);
   for_tiles(l, [&](std::int64_t round, std::int64_t thread, int count) {
     std::uint32_t w[4 * kTile];
     body.words(s.seed, s.offset / 4 + static_cast<std::uint64_t>(round), static_cast<std::uint64_t>(thread), count, w);
-    for (int i = 0; i < 2; ++i) {
-      const std::int64_t first = (round * 2 + i) * l.threads + thread;
-      for (int t = 0; t < count && first + t < n; ++t) put(first + t, w[kTile * 2 * i + t], w[kTile * (2 * i + 1) + t]);
+    for (int i = 0; i < kDraws; ++i) {
+      const std::int64_t first = (round * kDraws + i) * l.threads + thread;
+      for (int t = 0; t < count && first + t < n; ++t) put(first + t, w + kTile * kWords * i + t);
     }
   });
   return l.advance;
 }
+// Doubles and wide integers.
+template <class Put>
+std::uint64_t fill_pairs(const Stream& s, std::int64_t n, Put&& put) {
+  return fill_draws<2>(s, n, [&](std::int64_t i, const std::uint32_t* w) { put(i, w[0], w[kTile]); });
+}
 template <class Put>
 std::uint64_t fill_words(const Stream& s, std::int64_t n, Put&& put) {
-  if (n == 0) return 0;
-  const auto& body = SO_BODY(random_body);
-  const Launch l = launch(s, n, 4);
-  for_tiles(l, [&](std::int64_t round, std::int64_t thread, int count) {
-    std::uint32_t w[4 * kTile];
-    body.words(s.seed, s.offset / 4 + static_cast<std::uint64_t>(round), static_cast<std::uint64_t>(thread), count, w);
-    for (int i = 0; i < 4; ++i) {
-      const std::int64_t first = (round * 4 + i) * l.threads + thread;
-      for (int t = 0; t < count && first + t < n; ++t) put(first + t, w[kTile * i + t]);
-    }
-  });
-  return l.advance;
+  return fill_draws<1>(s, n, [&](std::int64_t i, const std::uint32_t* w) { put(i, *w); });
 }
 
 void check(const Stream& s, std::int64_t n) {
