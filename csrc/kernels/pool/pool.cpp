@@ -123,6 +123,43 @@ std::vector<Range> adaptive_ranges(I outputs, I inputs) {
   return out;
 }
 
+// The forward pass of an average: finish(element type, sum of a window, its row, its column) is the output.
+template <class Params, class Finish>
+void sum_windows(const Params& p, const std::vector<Range>& rows, const std::vector<Range>& columns, Finish finish) {
+  const Shape& s = p.shape;
+  each_plane(s, [&](auto t, I plane) {
+    using T = decltype(t);
+    const auto x = plane_of(s, static_cast<const T*>(p.in), plane, s.height * s.width);
+    const auto y = plane_of(s, static_cast<T*>(p.out), plane, s.out_height * s.out_width);
+    I o = 0;
+    for (std::size_t h = 0; h < rows.size(); ++h)
+      for (std::size_t w = 0; w < columns.size(); ++w) {
+        float sum = 0.0f;
+        for (I i = rows[h].begin; i < rows[h].end; ++i)
+          for (I j = columns[w].begin; j < columns[w].end; ++j) sum = sum + widen(x[i * s.width + j]);
+        y[o++] = narrow<T>(finish(t, sum, h, w));
+      }
+  });
+}
+// The backward pass: an input's sum over the outputs of its ranges, step(element type, sum so far, dy, row, column).
+template <class Params, class Step>
+void gather_gradients(const Params& p, const std::vector<Range>& rows, const std::vector<Range>& columns, Step step) {
+  const Shape& s = p.shape;
+  each_plane(s, [&](auto t, I plane) {
+    using T = decltype(t);
+    const auto dy = plane_of(s, static_cast<const T*>(p.in), plane, s.out_height * s.out_width);
+    const auto dx = plane_of(s, static_cast<T*>(p.out), plane, s.height * s.width);
+    I place = 0;
+    for (const Range& r : rows)
+      for (const Range& c : columns) {
+        float sum = 0.0f;
+        for (I h = r.begin; h < r.end; ++h)
+          for (I w = c.begin; w < c.end; ++w) sum = step(t, sum, widen(dy[h * s.out_width + w]), z(h), z(w));
+        dx[place++] = narrow<T>(canonical(sum));
+      }
+  });
+}
+
 }  // namespace
 
 void max_forward(const Max& p) {
@@ -181,21 +218,10 @@ void max_backward(const MaxBackward& p) {
 
 void average_forward(const Average& p) {
   validate(p.shape);
-  const Shape& s = p.shape;
   const Frames frames(p);
-  each_plane(s, [&](auto t, I plane) {
-    using T = decltype(t);
-    const auto x = plane_of(s, static_cast<const T*>(p.in), plane, s.height * s.width);
-    const auto y = plane_of(s, static_cast<T*>(p.out), plane, s.out_height * s.out_width);
-    for (I h = 0; h < s.out_height; ++h)
-      for (I w = 0; w < s.out_width; ++w) {
-        const float divisor = frames.divisor(p, z(h), z(w));
-        float sum = 0.0f;
-        for (I i = frames.rows[z(h)].begin; i < frames.rows[z(h)].end; ++i)
-          for (I j = frames.columns[z(w)].begin; j < frames.columns[z(w)].end; ++j)
-            sum = sum + widen(x[i * s.width + j]);
-        y[h * s.out_width + w] = narrow<T>(divisor == 0.0f ? 0.0f : canonical(sum / divisor));
-      }
+  sum_windows(p, frames.rows, frames.columns, [&](auto, float sum, std::size_t h, std::size_t w) {
+    const float divisor = frames.divisor(p, h, w);
+    return divisor == 0.0f ? 0.0f : canonical(sum / divisor);
   });
 }
 
@@ -207,21 +233,9 @@ void average_backward(const Average& p) {
   Window window = p.window;
   if (s.channels_last) window.pad[0] = window.pad[1] = 0;
   const auto rows = covering(s.out_height, s.height, window, 0), columns = covering(s.out_width, s.width, window, 1);
-  each_plane(s, [&](auto t, I plane) {
-    using T = decltype(t);
-    const auto dy = plane_of(s, static_cast<const T*>(p.in), plane, s.out_height * s.out_width);
-    const auto dx = plane_of(s, static_cast<T*>(p.out), plane, s.height * s.width);
-    I place = 0;
-    for (const Range& r : rows)
-      for (const Range& c : columns) {
-        float sum = 0.0f;
-        for (I h = r.begin; h < r.end; ++h)
-          for (I w = c.begin; w < c.end; ++w) {
-            const float divisor = frames.divisor(p, z(h), z(w));
-            if (divisor != 0.0f) sum = sum + widen(narrow<T>(widen(dy[h * s.out_width + w]) / divisor));
-          }
-        dx[place++] = narrow<T>(canonical(sum));
-      }
+  gather_gradients(p, rows, columns, [&](auto t, float sum, float dy, std::size_t h, std::size_t w) {
+    const float divisor = frames.divisor(p, h, w);
+    return divisor == 0.0f ? sum : sum + widen(narrow<decltype(t)>(dy / divisor));
   });
 }
 
@@ -229,20 +243,10 @@ void adaptive_forward(const Adaptive& p) {
   validate(p.shape);
   const Shape& s = p.shape;
   const auto rows = adaptive_ranges(s.out_height, s.height), columns = adaptive_ranges(s.out_width, s.width);
-  each_plane(s, [&](auto t, I plane) {
-    using T = decltype(t);
-    const auto x = plane_of(s, static_cast<const T*>(p.in), plane, s.height * s.width);
-    const auto y = plane_of(s, static_cast<T*>(p.out), plane, s.out_height * s.out_width);
-    I o = 0;
-    for (const Range& r : rows)
-      for (const Range& c : columns) {
-        float sum = 0.0f;
-        for (I h = r.begin; h < r.end; ++h)
-          for (I w = c.begin; w < c.end; ++w) sum = sum + widen(x[h * s.width + w]);
-        const float high = static_cast<float>(r.size()), wide = static_cast<float>(c.size());
-        const float factor = widen(narrow<T>(1.0f / static_cast<float>(r.size() * c.size())));
-        y[o++] = narrow<T>(canonical(s.channels_last ? sum * factor : (sum / high) / wide));
-      }
+  sum_windows(p, rows, columns, [&](auto t, float sum, std::size_t h, std::size_t w) {
+    const float high = static_cast<float>(rows[h].size()), wide = static_cast<float>(columns[w].size());
+    const float factor = widen(narrow<decltype(t)>(1.0f / static_cast<float>(rows[h].size() * columns[w].size())));
+    return canonical(s.channels_last ? sum * factor : (sum / high) / wide);
   });
 }
 
@@ -251,28 +255,13 @@ void adaptive_backward(const Adaptive& p) {
   const Shape& s = p.shape;
   const auto rows = adaptive_ranges(s.out_height, s.height), columns = adaptive_ranges(s.out_width, s.width);
   const auto over_rows = adaptive_ranges(s.height, s.out_height), over_columns = adaptive_ranges(s.width, s.out_width);
-  each_plane(s, [&](auto t, I plane) {
+  gather_gradients(p, over_rows, over_columns, [&](auto t, float sum, float dy, std::size_t h, std::size_t w) {
     using T = decltype(t);
     const auto r = [](float v) { return widen(narrow<T>(v)); };
-    const auto dy = plane_of(s, static_cast<const T*>(p.in), plane, s.out_height * s.out_width);
-    const auto dx = plane_of(s, static_cast<T*>(p.out), plane, s.height * s.width);
-    I place = 0;
-    for (const Range& a : over_rows)
-      for (const Range& b : over_columns) {
-        float sum = 0.0f;
-        for (I h = a.begin; h < a.end; ++h)
-          for (I w = b.begin; w < b.end; ++w) {
-            const float g = widen(dy[h * s.out_width + w]);
-            const float high = static_cast<float>(rows[z(h)].size()), wide = static_cast<float>(columns[z(w)].size());
-            if (!s.channels_last)
-              sum = r(sum + r(r(g / wide) / high));
-            else if (sizeof(T) == 4)
-              sum = fma(g, (1.0f / wide) * (1.0f / high), sum);
-            else
-              sum = r(sum + r(g * r(r(1.0f / wide) * r(1.0f / high))));
-          }
-        dx[place++] = narrow<T>(canonical(sum));
-      }
+    const float high = static_cast<float>(rows[h].size()), wide = static_cast<float>(columns[w].size());
+    if (!s.channels_last) return r(sum + r(r(dy / wide) / high));
+    if (sizeof(T) == 4) return fma(dy, (1.0f / wide) * (1.0f / high), sum);
+    return r(sum + r(dy * r(r(1.0f / wide) * r(1.0f / high))));
   });
 }
 
