@@ -127,16 +127,25 @@ Tensors empty_like_all(TensorList list) {
   for (const Tensor& t : list) out.push_back(at::empty_like(t));
   return out;
 }
-// Both forms of an operator from one that writes into given tensors.
-template <class Into>
-Tensors made(TensorList self, Into into) {
-  Tensors out = empty_like_all(self);
-  into(TensorList(out));
-  return out;
-}
 void bump(TensorList self) {
   for (const Tensor& t : self) t.unsafeGetTensorImpl()->bump_version();
 }
+// Both forms of an operator. `fast`, which begins with torch's checks, says whether the multi-tensor kernel runs; `into`
+// then writes to the list `out`. Else torch's own slow path.
+#define SO_FOREACH(name, parameters, arguments, fast, slow, into) \
+  Tensors name parameters {                                       \
+    if (!fast) return at::native::slow arguments;                 \
+    Tensors made = empty_like_all(self);                          \
+    const TensorList out(made);                                   \
+    into;                                                         \
+    return made;                                                  \
+  }                                                               \
+  void name##_ parameters {                                       \
+    if (!fast) return at::native::slow##_ arguments;              \
+    const TensorList out = self;                                  \
+    into;                                                         \
+    bump(self);                                                   \
+  }
 bool all_floating(TensorList list) {
   for (const Tensor& t : list)
     if (!at::isFloatingType(t.scalar_type())) return false;
@@ -152,16 +161,9 @@ bool fast_unary(TensorList self) {
 void unary_into(TensorList out, TensorList self, const char* map) {
   for (std::size_t i = 0; i < self.size(); ++i) apply(map, out[i], {&self[i]});
 }
-#define SO_FOREACH_UNARY(op)                                                     \
-  Tensors op##_lists(TensorList self) {                                          \
-    if (!fast_unary(self)) return at::native::foreach_tensor_##op##_slow(self);  \
-    return made(self, [&](TensorList out) { unary_into(out, self, #op); });      \
-  }                                                                              \
-  void op##_lists_(TensorList self) {                                            \
-    if (!fast_unary(self)) return at::native::foreach_tensor_##op##_slow_(self); \
-    unary_into(self, self, #op);                                                 \
-    bump(self);                                                                  \
-  }
+#define SO_FOREACH_UNARY(op)                                                                      \
+  SO_FOREACH(op##_lists, (TensorList self), (self), fast_unary(self), foreach_tensor_##op##_slow, \
+             unary_into(out, self, #op))
 SO_FOREACH_UNARY(abs)
 SO_FOREACH_UNARY(acos)
 SO_FOREACH_UNARY(asin)
@@ -211,50 +213,35 @@ void subtract_number_into(TensorList out, TensorList self, const char*, ArrayRef
 }
 
 // `divides`: integers do not take the fast route [src ForeachBinaryOpScalar.cu, division_op].
+bool fast_number(TensorList self, const Scalar& number, bool divides) {
+  check_foreach_api_restrictions(self);
+  return fast_route({self}, number, divides);
+}
 bool fast_numbers(TensorList self, ArrayRef<Scalar> numbers, bool divides) {
+  check_foreach_api_restrictions(self, numbers);
   return fast_route({self}, numbers, divides);
 }
-#define SO_FOREACH_NUMBER(op, kernel, into, map, divides)                             \
-  Tensors op##_number(TensorList self, const Scalar& number) {                        \
-    check_foreach_api_restrictions(self);                                             \
-    if (!fast_numbers(self, number, divides))                                         \
-      return at::native::foreach_tensor_##kernel##_scalar_kernel_slow(self, number);  \
-    return made(self, [&](TensorList out) { into(out, self, map, number); });         \
-  }                                                                                   \
-  void op##_number_(TensorList self, const Scalar& number) {                          \
-    check_foreach_api_restrictions(self);                                             \
-    if (!fast_numbers(self, number, divides))                                         \
-      return at::native::foreach_tensor_##kernel##_scalar_kernel_slow_(self, number); \
-    into(self, self, map, number);                                                    \
-    bump(self);                                                                       \
-  }
-#define SO_FOREACH_NUMBERS(op, kernel, into, map, divides)                                 \
-  Tensors op##_numbers(TensorList self, ArrayRef<Scalar> numbers) {                        \
-    check_foreach_api_restrictions(self, numbers);                                         \
-    if (!fast_numbers(self, numbers, divides))                                             \
-      return at::native::foreach_tensor_##kernel##_scalarlist_kernel_slow(self, numbers);  \
-    return made(self, [&](TensorList out) { into(out, self, map, numbers); });             \
-  }                                                                                        \
-  void op##_numbers_(TensorList self, ArrayRef<Scalar> numbers) {                          \
-    check_foreach_api_restrictions(self, numbers);                                         \
-    if (!fast_numbers(self, numbers, divides))                                             \
-      return at::native::foreach_tensor_##kernel##_scalarlist_kernel_slow_(self, numbers); \
-    into(self, self, map, numbers);                                                        \
-    bump(self);                                                                            \
-  }
-SO_FOREACH_NUMBER(add, add, number_into, "add", false)
-SO_FOREACH_NUMBERS(add, add, number_into, "add", false)
-SO_FOREACH_NUMBER(sub, sub, subtract_number_into, "", false)
-SO_FOREACH_NUMBERS(sub, sub, subtract_number_into, "", false)
-SO_FOREACH_NUMBER(mul, mul, number_into, "mul", false)
-SO_FOREACH_NUMBERS(mul, mul, number_into, "mul", false)
-SO_FOREACH_NUMBERS(div, div, number_into, "div", true)
-SO_FOREACH_NUMBER(clamp_max, clamp_max, number_into, "foreach_minimum", false)
-SO_FOREACH_NUMBERS(clamp_max, clamp_max, number_into, "foreach_minimum", false)
-SO_FOREACH_NUMBER(clamp_min, clamp_min, number_into, "foreach_maximum", false)
-SO_FOREACH_NUMBERS(clamp_min, clamp_min, number_into, "foreach_maximum", false)
-SO_FOREACH_NUMBER(pow, pow, number_into, "pow", true)
-SO_FOREACH_NUMBERS(pow, pow, number_into, "pow", true)
+#define SO_FOREACH_NUMBER(op, into, map, divides)                                          \
+  SO_FOREACH(op##_number, (TensorList self, const Scalar& number), (self, number),         \
+             fast_number(self, number, divides), foreach_tensor_##op##_scalar_kernel_slow, \
+             into(out, self, map, number))
+#define SO_FOREACH_NUMBERS(op, into, map, divides)                                               \
+  SO_FOREACH(op##_numbers, (TensorList self, ArrayRef<Scalar> numbers), (self, numbers),         \
+             fast_numbers(self, numbers, divides), foreach_tensor_##op##_scalarlist_kernel_slow, \
+             into(out, self, map, numbers))
+SO_FOREACH_NUMBER(add, number_into, "add", false)
+SO_FOREACH_NUMBERS(add, number_into, "add", false)
+SO_FOREACH_NUMBER(sub, subtract_number_into, "", false)
+SO_FOREACH_NUMBERS(sub, subtract_number_into, "", false)
+SO_FOREACH_NUMBER(mul, number_into, "mul", false)
+SO_FOREACH_NUMBERS(mul, number_into, "mul", false)
+SO_FOREACH_NUMBERS(div, number_into, "div", true)
+SO_FOREACH_NUMBER(clamp_max, number_into, "foreach_minimum", false)
+SO_FOREACH_NUMBERS(clamp_max, number_into, "foreach_minimum", false)
+SO_FOREACH_NUMBER(clamp_min, number_into, "foreach_maximum", false)
+SO_FOREACH_NUMBERS(clamp_min, number_into, "foreach_maximum", false)
+SO_FOREACH_NUMBER(pow, number_into, "pow", true)
+SO_FOREACH_NUMBERS(pow, number_into, "pow", true)
 
 // No multi-tensor kernel divides by one number [contractions.md 6]: such a call goes tensor by tensor, which multiplies
 // by the reciprocal.
@@ -269,45 +256,32 @@ void div_number_(TensorList self, const Scalar& number) {
 void pair_into(TensorList out, TensorList self, TensorList other, const char* map) {
   for (std::size_t i = 0; i < self.size(); ++i) apply(map, out[i], {&self[i], &other[i]});
 }
-#define SO_FOREACH_PAIR(op, kernel, map, divides)                                  \
-  Tensors op##_pair(TensorList self, TensorList other) {                           \
-    check_foreach_api_restrictions(self, other);                                   \
-    if (!fast_route({self, other}, {}, divides))                                   \
-      return at::native::foreach_tensor_##kernel##_list_kernel_slow(self, other);  \
-    return made(self, [&](TensorList out) { pair_into(out, self, other, map); });  \
-  }                                                                                \
-  void op##_pair_(TensorList self, TensorList other) {                             \
-    check_foreach_api_restrictions(self, other);                                   \
-    if (!fast_route({self, other}, {}, divides))                                   \
-      return at::native::foreach_tensor_##kernel##_list_kernel_slow_(self, other); \
-    pair_into(self, self, other, map);                                             \
-    bump(self);                                                                    \
-  }
-SO_FOREACH_PAIR(mul, mul, "mul", false)
-SO_FOREACH_PAIR(div, div, "div", true)
-SO_FOREACH_PAIR(clamp_max, clamp_max, "foreach_minimum_list", false)
-SO_FOREACH_PAIR(clamp_min, clamp_min, "foreach_maximum_list", false)
-SO_FOREACH_PAIR(pow, pow, "pow", true)
+bool fast_pair(TensorList self, TensorList other, bool divides) {
+  check_foreach_api_restrictions(self, other);
+  return fast_route({self, other}, {}, divides);
+}
+#define SO_FOREACH_PAIR(op, map, divides)                                                                    \
+  SO_FOREACH(op##_pair, (TensorList self, TensorList other), (self, other), fast_pair(self, other, divides), \
+             foreach_tensor_##op##_list_kernel_slow, pair_into(out, self, other, map))
+SO_FOREACH_PAIR(mul, "mul", false)
+SO_FOREACH_PAIR(div, "div", true)
+SO_FOREACH_PAIR(clamp_max, "foreach_minimum_list", false)
+SO_FOREACH_PAIR(clamp_min, "foreach_maximum_list", false)
+SO_FOREACH_PAIR(pow, "pow", true)
 
 void alpha_into(TensorList out, TensorList self, TensorList other, const Scalar& alpha) {
   const bool one = alpha.toDouble() == 1.0;
   for (std::size_t i = 0; i < self.size(); ++i)
     apply(one ? "add" : "add_alpha", out[i], {&self[i], &other[i]}, scalars_of(alpha));
 }
-#define SO_FOREACH_ALPHA(op, alpha_of)                                                  \
-  Tensors op##_pair(TensorList self, TensorList other, const Scalar& alpha) {           \
-    check_foreach_api_restrictions(self, other);                                        \
-    if (!fast_route({self, other}, alpha))                                              \
-      return at::native::foreach_tensor_##op##_list_kernel_slow(self, other, alpha);    \
-    return made(self, [&](TensorList out) { alpha_into(out, self, other, alpha_of); }); \
-  }                                                                                     \
-  void op##_pair_(TensorList self, TensorList other, const Scalar& alpha) {             \
-    check_foreach_api_restrictions(self, other);                                        \
-    if (!fast_route({self, other}, alpha))                                              \
-      return at::native::foreach_tensor_##op##_list_kernel_slow_(self, other, alpha);   \
-    alpha_into(self, self, other, alpha_of);                                            \
-    bump(self);                                                                         \
-  }
+bool fast_alpha(TensorList self, TensorList other, const Scalar& alpha) {
+  check_foreach_api_restrictions(self, other);
+  return fast_route({self, other}, alpha);
+}
+#define SO_FOREACH_ALPHA(op, alpha_of)                                                                  \
+  SO_FOREACH(op##_pair, (TensorList self, TensorList other, const Scalar& alpha), (self, other, alpha), \
+             fast_alpha(self, other, alpha), foreach_tensor_##op##_list_kernel_slow,                    \
+             alpha_into(out, self, other, alpha_of))
 SO_FOREACH_ALPHA(add, alpha)
 SO_FOREACH_ALPHA(sub, -alpha)
 
@@ -316,51 +290,41 @@ void single_into(TensorList out, TensorList self, const Tensor& single, const ch
   const Operand operand = operand_of(single, map);
   for (std::size_t i = 0; i < self.size(); ++i) apply(map, out[i], {&self[i]}, {}, &operand);
 }
-bool fast_single(TensorList self, const Tensor& single, bool divides) {
-  return fast_route({self}, {}, divides) && self[0].scalar_type() == single.scalar_type();
-}
 void check_single(TensorList self, const Tensor& single) {
   check_foreach_api_restrictions(self);
   TORCH_CHECK(single.dim() == 0 && single.numel() == 1, "scalar tensor expected to be 0 dim but it has ", single.dim(),
               " dimensions and ", single.numel(), " elements.");
 }
-#define SO_FOREACH_SINGLE(op, divides)                                               \
-  Tensors op##_single(TensorList self, const Tensor& single) {                       \
-    if (single.device().is_cpu()) return op##_number(self, single.item());           \
-    check_single(self, single);                                                      \
-    if (!fast_single(self, single, divides))                                         \
-      return at::native::foreach_tensor_##op##_tensor_kernel_slow(self, single);     \
-    return made(self, [&](TensorList out) { single_into(out, self, single, #op); }); \
-  }                                                                                  \
-  void op##_single_(TensorList self, const Tensor& single) {                         \
-    if (single.device().is_cpu()) return op##_number_(self, single.item());          \
-    check_single(self, single);                                                      \
-    if (!fast_single(self, single, divides))                                         \
-      return at::native::foreach_tensor_##op##_tensor_kernel_slow_(self, single);    \
-    single_into(self, self, single, #op);                                            \
-    bump(self);                                                                      \
+bool fast_single(TensorList self, const Tensor& single, bool divides) {
+  check_single(self, single);
+  return fast_route({self}, {}, divides) && self[0].scalar_type() == single.scalar_type();
+}
+#define SO_FOREACH_SINGLE(op, divides)                                                               \
+  SO_FOREACH(op##_on_card, (TensorList self, const Tensor& single), (self, single),                  \
+             fast_single(self, single, divides), foreach_tensor_##op##_tensor_kernel_slow,           \
+             single_into(out, self, single, #op))                                                    \
+  Tensors op##_single(TensorList self, const Tensor& single) {                                       \
+    return single.device().is_cpu() ? op##_number(self, single.item()) : op##_on_card(self, single); \
+  }                                                                                                  \
+  void op##_single_(TensorList self, const Tensor& single) {                                         \
+    single.device().is_cpu() ? op##_number_(self, single.item()) : op##_on_card_(self, single);      \
   }
 SO_FOREACH_SINGLE(mul, false)
 SO_FOREACH_SINGLE(div, true)
 
-Tensors add_single(TensorList self, const Tensor& single, const Scalar& alpha) {
-  check_single(self, single);
-  if (alpha.toDouble() != 1.0 || single.device().is_cpu() || !fast_single(self, single, false))
-    return at::native::foreach_tensor_add_tensor_kernel_slow(self, single, alpha);
-  return made(self, [&](TensorList out) { single_into(out, self, single, "add"); });
+bool fast_add_single(TensorList self, const Tensor& single, const Scalar& alpha) {
+  return fast_single(self, single, false) && alpha.toDouble() == 1.0 && !single.device().is_cpu();
 }
-void add_single_(TensorList self, const Tensor& single, const Scalar& alpha) {
-  check_single(self, single);
-  if (alpha.toDouble() != 1.0 || single.device().is_cpu() || !fast_single(self, single, false))
-    return at::native::foreach_tensor_add_tensor_kernel_slow_(self, single, alpha);
-  single_into(self, self, single, "add");
-  bump(self);
-}
+SO_FOREACH(add_single, (TensorList self, const Tensor& single, const Scalar& alpha), (self, single, alpha),
+           fast_add_single(self, single, alpha), foreach_tensor_add_tensor_kernel_slow,
+           single_into(out, self, single, "add"))
 
 Tensors pow_base(const Scalar& base, TensorList exponent) {
   check_foreach_api_restrictions(exponent);
   if (!fast_route({exponent}, base, true)) return at::native::foreach_scalar_pow_list_kernel_slow(base, exponent);
-  return made(exponent, [&](TensorList out) { number_into(out, exponent, "pow_of", base); });
+  Tensors out = empty_like_all(exponent);
+  number_into(out, exponent, "pow_of", base);
+  return out;
 }
 
 // ---- three lists
@@ -372,30 +336,21 @@ void triple_into(TensorList out, TensorList self, TensorList a, TensorList b, co
     apply(value.toDouble() == 1.0 ? map_one : map, out[i], {&self[i], &a[i], &b[i]}, scalars_of(value));
   }
 }
-bool fast_triple(TensorList self, TensorList a, TensorList b) { return fast_route({self, a, b}) && all_floating(self); }
+bool fast_triple(TensorList self, TensorList a, TensorList b) {
+  check_foreach_api_restrictions(self, a, b);
+  return fast_route({self, a, b}) && all_floating(self);
+}
+bool fast_triples(TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values) {
+  check_foreach_api_restrictions(self, a, b, values);
+  return fast_route({self, a, b}) && all_floating(self);
+}
 #define SO_FOREACH_TRIPLE(op)                                                                                        \
-  Tensors op##_number(TensorList self, TensorList a, TensorList b, const Scalar& value) {                            \
-    check_foreach_api_restrictions(self, a, b);                                                                      \
-    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalar_slow(self, a, b, value);           \
-    return made(self, [&](TensorList out) { triple_into(out, self, a, b, #op, #op "_one", value); });                \
-  }                                                                                                                  \
-  void op##_number_(TensorList self, TensorList a, TensorList b, const Scalar& value) {                              \
-    check_foreach_api_restrictions(self, a, b);                                                                      \
-    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalar_slow_(self, a, b, value);          \
-    triple_into(self, self, a, b, #op, #op "_one", value);                                                           \
-    bump(self);                                                                                                      \
-  }                                                                                                                  \
-  Tensors op##_numbers(TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values) {                       \
-    check_foreach_api_restrictions(self, a, b, values);                                                              \
-    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalarlist_slow(self, a, b, values);      \
-    return made(self, [&](TensorList out) { triple_into(out, self, a, b, #op, #op "_one", values); });               \
-  }                                                                                                                  \
-  void op##_numbers_(TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values) {                         \
-    check_foreach_api_restrictions(self, a, b, values);                                                              \
-    if (!fast_triple(self, a, b)) return at::native::foreach_tensor_##op##_scalarlist_slow_(self, a, b, values);     \
-    triple_into(self, self, a, b, #op, #op "_one", values);                                                          \
-    bump(self);                                                                                                      \
-  }                                                                                                                  \
+  SO_FOREACH(op##_number, (TensorList self, TensorList a, TensorList b, const Scalar& value), (self, a, b, value),   \
+             fast_triple(self, a, b), foreach_tensor_##op##_scalar_slow,                                             \
+             triple_into(out, self, a, b, #op, #op "_one", value))                                                   \
+  SO_FOREACH(op##_numbers, (TensorList self, TensorList a, TensorList b, ArrayRef<Scalar> values),                   \
+             (self, a, b, values), fast_triples(self, a, b, values), foreach_tensor_##op##_scalarlist_slow,          \
+             triple_into(out, self, a, b, #op, #op "_one", values))                                                  \
   Tensors op##_packed(TensorList self, TensorList a, TensorList b, const Tensor& values) {                           \
     return op##_numbers(self, a, b,                                                                                  \
                         at::native::convert_tensor_to_scalar_list(values, static_cast<int64_t>(self.size())));       \
@@ -409,43 +364,25 @@ SO_FOREACH_TRIPLE(addcdiv)
 void lerp_into(TensorList out, TensorList self, TensorList end, ArrayRef<Scalar> weights) {
   for (std::size_t i = 0; i < self.size(); ++i) apply("lerp", out[i], {&self[i], &end[i]}, scalars_of(nth(weights, i)));
 }
-bool fast_lerp(TensorList self, TensorList end) { return fast_route({self, end}, {}, true) && all_floating(self); }
-Tensors lerp_number(TensorList self, TensorList end, const Scalar& weight) {
+bool fast_lerp(TensorList self, TensorList end) {
   check_foreach_api_restrictions(self, end);
-  if (!fast_lerp(self, end)) return at::native::foreach_tensor_lerp_list_kernel_slow(self, end, weight);
-  return made(self, [&](TensorList out) { lerp_into(out, self, end, weight); });
+  return fast_route({self, end}, {}, true) && all_floating(self);
 }
-void lerp_number_(TensorList self, TensorList end, const Scalar& weight) {
-  check_foreach_api_restrictions(self, end);
-  if (!fast_lerp(self, end)) return at::native::foreach_tensor_lerp_list_kernel_slow_(self, end, weight);
-  lerp_into(self, self, end, weight);
-  bump(self);
-}
-Tensors lerp_numbers(TensorList self, TensorList end, ArrayRef<Scalar> weights) {
+bool fast_lerps(TensorList self, TensorList end, ArrayRef<Scalar> weights) {
   check_foreach_api_restrictions(self, end, weights);
-  if (!fast_lerp(self, end)) return at::native::foreach_tensor_lerp_scalarlist_kernel_slow(self, end, weights);
-  return made(self, [&](TensorList out) { lerp_into(out, self, end, weights); });
+  return fast_route({self, end}, {}, true) && all_floating(self);
 }
-void lerp_numbers_(TensorList self, TensorList end, ArrayRef<Scalar> weights) {
-  check_foreach_api_restrictions(self, end, weights);
-  if (!fast_lerp(self, end)) return at::native::foreach_tensor_lerp_scalarlist_kernel_slow_(self, end, weights);
-  lerp_into(self, self, end, weights);
-  bump(self);
-}
+SO_FOREACH(lerp_number, (TensorList self, TensorList end, const Scalar& weight), (self, end, weight),
+           fast_lerp(self, end), foreach_tensor_lerp_list_kernel_slow, lerp_into(out, self, end, weight))
+SO_FOREACH(lerp_numbers, (TensorList self, TensorList end, ArrayRef<Scalar> weights), (self, end, weights),
+           fast_lerps(self, end, weights), foreach_tensor_lerp_scalarlist_kernel_slow,
+           lerp_into(out, self, end, weights))
 void lerp_triple_into(TensorList out, TensorList self, TensorList end, TensorList weights) {
   for (std::size_t i = 0; i < self.size(); ++i) apply("lerp_tensor", out[i], {&self[i], &end[i], &weights[i]});
 }
-Tensors lerp_triple(TensorList self, TensorList end, TensorList weights) {
-  check_foreach_api_restrictions(self, end, weights);
-  if (!fast_triple(self, end, weights)) return at::native::foreach_tensor_ternary_lerp_slow(self, end, weights);
-  return made(self, [&](TensorList out) { lerp_triple_into(out, self, end, weights); });
-}
-void lerp_triple_(TensorList self, TensorList end, TensorList weights) {
-  check_foreach_api_restrictions(self, end, weights);
-  if (!fast_triple(self, end, weights)) return at::native::foreach_tensor_ternary_lerp_slow_(self, end, weights);
-  lerp_triple_into(self, self, end, weights);
-  bump(self);
-}
+SO_FOREACH(lerp_triple, (TensorList self, TensorList end, TensorList weights), (self, end, weights),
+           fast_triple(self, end, weights), foreach_tensor_ternary_lerp_slow,
+           lerp_triple_into(out, self, end, weights))
 
 // ---- copies: the fast route moves the same bits
 constexpr auto zero_lists_ = &at::native::foreach_tensor_zero_slow_;
