@@ -247,6 +247,12 @@ class Recipe:
         groups = self.root.block("optimizer").blocks("groups")
         for _, blob in self.schedule:
             terms.evaluate(self.programs[blob].terms, groups, 0, terms.Functions())
+        needed = terms.groups_of(key for _, blob in self.schedule for key in self.programs[blob].terms)
+        if len(groups) > needed:
+            raise Malformed(
+                f"optimizer.groups has {len(groups)} groups, and the programs' terms name {needed}: leave out those "
+                "that decide nothing"
+            )
 
     def _check_promises(self) -> None:
         r = self.root

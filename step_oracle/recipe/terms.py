@@ -279,6 +279,11 @@ def evaluate(keys: Iterable[str], groups: list[Block], step: int, functions: Fun
     return out
 
 
+def groups_of(keys: Iterable[str]) -> int:
+    """How many parameter groups a recipe has whose programs need these terms: up to the last that one names."""
+    return max((int(key.partition("@")[2]) + 1 for key in keys), default=0)
+
+
 def candidates(groups: list[Block], step: int, functions: Functions) -> dict[str, float]:
     """Every term that the groups' literals allow."""
     out = {}

@@ -251,9 +251,9 @@ def generator_fields(state: str) -> dict[str, int]:
 
 
 def _groups(groups: list[dict[str, Any]], used: set[str]) -> list[dict[str, Any]]:
-    """Only the literals that a term of the programs needs."""
+    """Only the groups and literals that a term of the programs needs."""
     out = []
-    for i, group in enumerate(groups):
+    for i, group in enumerate(groups[: terms.groups_of(used)]):
         block = Block(group, f"optimizer.groups[{i}]")
         for key in used:
             if key.endswith(f"@{i}"):

@@ -254,6 +254,7 @@ def table(steps: int) -> dict[str, Any]:
         (lambda v: v["optimizer"]["groups"][0].update(schedule=table(STEPS - 1)), "6 steps: give one for each"),
         (lambda v: v["optimizer"]["groups"][0].update(beta1=1.0), "below 1.0"),
         (lambda v: v["optimizer"]["groups"][0].update(beta2=1.0), "below 1.0"),
+        (lambda v: v["optimizer"]["groups"].append({}), r"has 2 groups, and the programs' terms name 1: leave out"),
     ],
 )
 def test_values_that_decide_nothing_or_divide_by_nothing(
@@ -313,6 +314,12 @@ def test_a_promise_of_a_step_that_the_run_has_not_is_refused(run: pathlib.Path, 
     edit(run, lambda v: v["states"].update({step: "0" * 64}))
     with pytest.raises(ValueError, match=f"states has the step '{step}'"):
         writer.write(run, corpus)
+
+
+def test_a_group_that_no_term_names_is_not_written(made: pathlib.Path, run: pathlib.Path, corpus: str) -> None:
+    edit(run, lambda v: v["groups"].append(v["groups"][0]))
+    text = writer.write(run, corpus, plans=str(made.parent / "run.plans.json"))
+    assert json.loads(text)["optimizer"] == json.loads(made.read_text())["optimizer"]
 
 
 # --- command lines --------------------------------------------------------------------------------------------------
