@@ -1,5 +1,8 @@
 """The bytes of a PyTorch training step on a given NVIDIA card, computed on a CPU."""
 
+from . import _interrupt as _interrupt  # first: torch takes seconds
+
+# isort: split
 import torch as _torch
 
 from . import _ops, plans

@@ -29,13 +29,14 @@ def parser() -> Parser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    from step_oracle import StepOracleError, plans
+    from step_oracle import StepOracleError, _interrupt, plans
 
     args = parser().parse_args(argv)
     if args.command != "record":  # a live run; the reports of the others say what was assumed
         plans.quiet()
     code: int | None = None
     try:
+        _interrupt.loaded()
         code = args.run(args)
         if sys.stdout is not None:  # closed by the caller
             sys.stdout.flush()
