@@ -145,7 +145,7 @@ void sum_windows(const Params& p, const std::vector<Range>& rows, const std::vec
 template <class Params, class Step>
 void gather_gradients(const Params& p, const std::vector<Range>& rows, const std::vector<Range>& columns, Step step) {
   const Shape& s = p.shape;
-  each_plane(s, [&](auto t, I plane) {
+  each_plane(s, [&, step](auto t, I plane) {  // by value: what it holds stays in registers
     using T = decltype(t);
     const auto dy = plane_of(s, static_cast<const T*>(p.in), plane, s.out_height * s.out_width);
     const auto dx = plane_of(s, static_cast<T*>(p.out), plane, s.height * s.width);
