@@ -192,12 +192,16 @@ SO_ALWAYS_INLINE IntVec aligned(Vec x, IntVec scale) {
 template <int kFractionBits>
 inline constexpr std::uint32_t kLowestField = kFractionBits + 4;
 
+// 17 aligned terms are below 16 * 2^27 + 2^26: an int32 sum that wraps comes out beyond -2^31 + 2^26 in magnitude.
+inline constexpr float kWrapped = 0x1.fp30f;
+
+// Byte v of each lane where float32 has its exponent; what the other bits are is open.
 template <int v>
 SO_ALWAYS_INLINE IntVec exponent_of_byte(IntVec bytes) {
   if constexpr (v == 3)
-    return and_int(shift_right<1>(bytes), broadcast_int(0x7f800000u));
+    return shift_right<1>(bytes);
   else
-    return and_int(shift_left<23 - 8 * v>(bytes), broadcast_int(0x7f800000u));
+    return shift_left<23 - 8 * v>(bytes);
 }
 
 // Returns false, leaving the accumulators alone, where a guard says that the panel needs the wide form. Not inlined:
@@ -253,7 +257,7 @@ template <int kTerms, int kFractionBits, bool kChecked>
                                             exponent_of_byte<2>(bytes[r]), exponent_of_byte<3>(bytes[r])};
 #pragma GCC unroll 4
         for (int v = 0; v < kTensorVecs; ++v) {
-          const IntVec e = max_int(fields[v], and_int(bits_of(acc[r][v]), exponent_mask));
+          const IntVec e = max_int(and_int(fields[v], exponent_mask), and_int(bits_of(acc[r][v]), exponent_mask));
           if (kChecked) lowest = min_unsigned(lowest, sub_int(e, zero_shift));
           scale[r][v] = sub_int(scale_base, e);
           sum[r][v] = aligned<kChecked>(acc[r][v], scale[r][v]);
@@ -284,8 +288,7 @@ template <int kTerms, int kFractionBits, bool kChecked>
   }
   if (kChecked && any_unsigned_at_most(lowest, (kLowestField<kFractionBits> - (t.only_zeros ? 1 : 0)) << 23))
     return false;
-  // 17 aligned terms are below 16 * 2^27 + 2^26: an int32 sum that wraps comes out beyond -2^31 + 2^26 in magnitude.
-  if (kTerms > 8 && any_not_below(largest_sum, 0x1.fp30f)) return false;
+  if (kTerms > 8 && any_not_below(largest_sum, kWrapped)) return false;
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4

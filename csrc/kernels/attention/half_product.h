@@ -3,6 +3,7 @@
 // One matrix is packed once and used against many tiles, so its exponents are held against the highest of the whole
 // matrix. Rows and columns with an infinity or NaN, and sums that may overflow, are done one output at a time.
 #pragma once
+#include "csrc/kernels/arith/dot_pair.h"
 #include "csrc/kernels/arith/dot_tile.h"
 
 SO_ISA_BEGIN
@@ -237,14 +238,6 @@ SO_ALWAYS_INLINE float scalar_output(const Task& t, Int i, Int j, float acc) {
   return acc;
 }
 
-template <class K>
-void one_tile(const dot_tile::Tile& t, dot_tile::Form form) {
-  const bool done = form == dot_tile::Form::kUnchecked
-                        ? dot_tile::fast_tile<K::kTerms, K::kFractionBits, false>(t)
-                        : form == dot_tile::Form::kChecked && dot_tile::fast_tile<K::kTerms, K::kFractionBits, true>(t);
-  if (!done) dot_tile::wide_tile<typename K::Format, K::kTerms, K::kFractionBits>(t);
-}
-
 // `wanted(i, col)`: whether the tile of columns from `col` on matters to rows i and i + 1. Where it does not, acc is
 // left alone.
 template <class K, class Wanted>
@@ -268,7 +261,7 @@ void multiply(const Task& t, Wanted wanted) {
         tile.a = t.a->values + row * t.a->pitch, tile.a_exponent = t.a->exponents + row * t.a->pitch;
         tile.live = t.a->live + row / kRows * t.a->pitch;
         tile.acc = t.acc + i * t.acc_pitch + j;
-        one_tile<K>(tile, form);
+        dot_tile::run_tile<typename K::Format, K::kTerms, K::kFractionBits>(tile, form);
       }
     }
     if (!some) return;

@@ -13,6 +13,7 @@
 
 #include "csrc/kernels/arith/convert.h"
 #include "csrc/kernels/arith/dot_add.h"
+#include "csrc/kernels/arith/dot_pair.h"
 #include "csrc/kernels/arith/dot_tile.h"
 #include "csrc/kernels/arith/tf32.h"
 #include "csrc/kernels/core/vec.h"
@@ -71,6 +72,7 @@ struct Rows {
   float* a;                 // SIMT: [rows][depth]; tensor: [rows][plane][padded depth]
   std::uint32_t* exponent;  // as a
   std::uint8_t* live;       // of pairs of rows [pairs][plane][padded depth], at the first product of each of its groups
+  std::uint8_t* whole;      // of pairs of rows: every group of it is live
   Ranges range;
   bool special;
 };
@@ -109,6 +111,7 @@ inline Rows take_rows(Arena& arena, Kind kind, Remainder remainder, Int rows, In
   r.a = arena.take<float>(n);
   r.exponent = arena.take<std::uint32_t>(n);
   r.live = arena.take<std::uint8_t>(n / kRows);
+  r.whole = arena.take<std::uint8_t>(up(rows, kRowPad) / kRows);
   return r;
 }
 inline Cols take_cols(Arena& arena, Kind kind, Remainder remainder, Int depth, Int cols) {
@@ -251,6 +254,7 @@ inline void pack_line(Rows& to, Int row, const float* line, int b_high) {
   std::uint32_t zeros = 0;
   for (Int q = 0; q < l.pitch(); ++q) zeros += exponent[q] == 0 ? 1 : 0;
   if (zeros == 0) std::memset(live, 1, static_cast<std::size_t>(l.pitch()));
+  std::uint8_t whole = 1;
   for (Int q = 0; zeros != 0 && q < l.pitch(); q += terms) {
     std::uint64_t any = 0, two;
     for (Int s = 0; s < terms; s += 2) {
@@ -258,7 +262,9 @@ inline void pack_line(Rows& to, Int row, const float* line, int b_high) {
       any |= two;
     }
     live[q] = static_cast<std::uint8_t>((row % kRows ? live[q] : 0) | (any != 0 ? 1 : 0));
+    whole &= live[q];
   }
+  to.whole[row / kRows] = whole;
   for (Int q = 0; q < l.pitch(); ++q) {
     const int field = static_cast<int>(exponent[q]), shifted = field + shift;
     const int low = shifted < 0 ? 0 : shifted, byte = field == 0 ? 0 : low > 255 ? 255 : low;
@@ -431,13 +437,6 @@ float scalar_output(const Rows& a, Int i, const Cols& b, Int j, Adder adder, flo
 
 // --- the tensor product ---
 
-template <class Format, int kTerms, int kFractionBits>
-void one_tile(const dot_tile::Tile& t, bool unchecked) {
-  const bool done = unchecked ? dot_tile::fast_tile<kTerms, kFractionBits, false>(t)
-                              : dot_tile::fast_tile<kTerms, kFractionBits, true>(t);
-  if (!done) dot_tile::wide_tile<Format, kTerms, kFractionBits>(t);
-}
-
 // The least and the largest exponent of a sum, biased by 127.
 struct Forms {
   int low = 1 << 16, high = 0;
@@ -445,6 +444,11 @@ struct Forms {
     if (a.high == 0 || b.high == 0) return;  // nothing but zeros
     const int least = a.low + b.low - 127, most = a.high + b.high - 127 + 3;
     low = least < low ? least : low, high = most > high ? most : high;
+  }
+  template <int kFractionBits>
+  dot_tile::Form form() const {
+    using dot_tile::Form;
+    return dot_tile::may_go_unchecked<kFractionBits>(low, high) ? Form::kUnchecked : Form::kChecked;
   }
 };
 
@@ -454,7 +458,7 @@ void chain_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, 
   const Layout& l = a.layout;
   dot_tile::Tile t{};
   t.only_zeros = forms.low >= kFractionBits + 2;
-  const bool unchecked = dot_tile::may_go_unchecked<kFractionBits>(forms.low, forms.high);
+  const dot_tile::Form form = forms.template form<kFractionBits>();
   t.a_pitch = l.pitch(), t.depth = l.padded, t.acc_pitch = pitch;
   for (Int col = 0; col < up(b.cols, kCols) / kCols; ++col)
     for (Int pair = 0; pair < up(a.rows, kRows) / kRows; ++pair) {
@@ -462,24 +466,94 @@ void chain_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, 
       t.a = a.a + row, t.a_exponent = a.exponent + row, t.live = a.live + pair * l.pitch();
       t.b = b.b + column, t.b_exponent = b.exponent + column;
       t.acc = c + pair * kRows * pitch + col * kCols;
-      one_tile<Format, kTerms, kFractionBits>(t, unchecked);
+      dot_tile::run_tile<Format, kTerms, kFractionBits>(t, form);
     }
 }
+
+// Where the three parts of a step of 3xTF32 begin, in order, in a row of A and in a tile of columns of B.
+struct SplitParts {
+  Int a[3], b[3];
+  SplitParts(const Rows& rows, const Cols& cols) {
+    const Int first = rows.factor == Factor::kFirst ? kSmall : kBig;  // the part of A that goes first
+    const Int part_of_a[3] = {first, 1 - first, kBig}, part_of_b[3] = {1 - first, first, kBig};
+    for (int part = 0; part < 3; ++part)
+      a[part] = part_of_a[part] * rows.layout.padded, b[part] = part_of_b[part] * cols.layout.padded * kCols;
+  }
+};
+
+#if defined(__AVX512F__)
+// The groups of some steps, in order.
+struct SplitGroups {
+  static constexpr Int kMostDepth = 2 * kTile + kStep;
+  dot_tile::Group group[3 * kMostDepth / 4];
+  Int count = 0;
+
+  // [begin, end) of a padded depth: whole chains.
+  template <int kTerms>
+  void take(const SplitParts& parts, Int begin, Int end, Int padded) {
+    count = 0;
+    for (Int q = begin; q < end; q += kStep)
+      for (int part = 0; part < 3; ++part)
+        for (Int s = q; s < q + kStep; s += kTerms) {
+          const bool last = part == 2 && s + kTerms == q + kStep && (q % kTile == 0 || q + kStep == padded);
+          group[count++] = {parts.a[part] + s, parts.b[part] + s * kCols, last};
+        }
+  }
+  // Those of `all` that a pair of rows needs; of a chain of which it needs none, the last.
+  void take_live(const SplitGroups& all, const std::uint8_t* live) {
+    count = 0;
+    bool some = false;  // of the chain so far
+    for (Int i = 0; i < all.count; ++i) {
+      const dot_tile::Group& g = all.group[i];
+      if (live[g.a] || (g.last && !some))
+        group[count++] = g, some = !g.last;
+      else if (g.last)
+        group[count - 1].last = true, some = false;
+    }
+  }
+};
+
+// Unchecked. The depth goes in pieces of which B stays in the first cache.
+template <int kTerms, int kFractionBits>
+void staged_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
+  const Layout& l = a.layout;
+  const SplitParts parts(a, b);
+  SplitGroups all, live;
+  for (Int begin = 0, end; begin < l.padded; begin = end) {
+    end = smaller(l.padded, begin + 2 * kTile + (begin == 0 ? kStep : 0));
+    all.template take<kTerms>(parts, begin, end, l.padded);
+    for (Int col = 0; col < up(b.cols, kCols) / kCols; ++col) {
+      const Int column = col * b.layout.pitch() * kCols;
+      for (Int r = 0, next; r < a.rows; r = next) {
+        next = r + kRows;
+        const bool whole = a.whole[r / kRows];
+        while (whole && next < a.rows && a.whole[next / kRows]) next += kRows;
+        if (!whole) live.take_live(all, a.live + r / kRows * l.pitch());
+        const SplitGroups& groups = whole ? all : live;
+        dot_tile::staged_pairs<kTerms, kFractionBits>(
+            {a.a + r * l.pitch(), a.exponent + r * l.pitch(), l.pitch(), (next - r) / kRows, b.b + column,
+             b.exponent + column, groups.group, groups.count, c + r * pitch + col * kCols, pitch});
+      }
+    }
+  }
+}
+#endif
 
 // 3xTF32. Pairs of rows pass by a piece of B that stays in the first cache.
 template <int kTerms, int kFractionBits>
 void split_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, Int pitch) {
   const Layout& l = a.layout;
+  const dot_tile::Form form = forms.template form<kFractionBits>();
+#if defined(__AVX512F__)
+  if (form == dot_tile::Form::kUnchecked) return staged_multiply<kTerms, kFractionBits>(a, b, c, pitch);
+#endif
   dot_tile::Tile t{};
   t.only_zeros = forms.low >= kFractionBits + 2;
-  const bool unchecked = dot_tile::may_go_unchecked<kFractionBits>(forms.low, forms.high);
   alignas(64) float staged[kRows * kCols];
   t.a_pitch = l.pitch(), t.depth = kStep, t.acc = staged, t.acc_pitch = kCols, t.first = true;
-  const Int first = a.factor == Factor::kFirst ? kSmall : kBig;  // the part of A that goes first
-  const Int part_of_a[3] = {first, 1 - first, kBig}, part_of_b[3] = {1 - first, first, kBig};
+  const SplitParts parts(a, b);
   t.parts = 3;
-  for (int part = 0; part < 3; ++part)
-    t.a_part[part] = part_of_a[part] * l.padded, t.b_part[part] = part_of_b[part] * b.layout.padded * kCols;
+  std::memcpy(t.a_part, parts.a, sizeof t.a_part), std::memcpy(t.b_part, parts.b, sizeof t.b_part);
   for (Int col = 0; col < up(b.cols, kCols) / kCols; ++col)
     for (Int begin = 0; begin < l.padded; begin += t.steps * kStep) {
       t.steps = begin == 0 ? 1 : smaller(kTile, l.padded - begin) / kStep;
@@ -488,7 +562,7 @@ void split_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, 
       for (Int r = 0; r < a.rows; r += kRows) {
         const Int row = r * l.pitch() + begin;
         t.a = a.a + row, t.a_exponent = a.exponent + row, t.live = a.live + r / kRows * l.pitch() + begin;
-        one_tile<Tf32Format, kTerms, kFractionBits>(t, unchecked);
+        dot_tile::run_tile<Tf32Format, kTerms, kFractionBits>(t, form);
         float* const out = c + r * pitch + col * kCols;
         for (int i = 0; i < kRows; ++i)
           for (int j = 0; j < kCols; ++j) out[i * pitch + j] = out[i * pitch + j] + staged[i * kCols + j];

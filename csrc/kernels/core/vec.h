@@ -98,6 +98,7 @@ SO_ALWAYS_INLINE IntVec min_unsigned(IntVec a, IntVec b) { return _mm512_min_epu
 SO_ALWAYS_INLINE IntVec and_int(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
 SO_ALWAYS_INLINE IntVec sub_bytes_saturated(IntVec a, IntVec b) { return _mm512_subs_epu8(a, b); }
 SO_ALWAYS_INLINE IntVec max_bytes(IntVec a, IntVec b) { return _mm512_max_epu8(a, b); }
+SO_ALWAYS_INLINE IntVec sub_halves_saturated(IntVec a, IntVec b) { return _mm512_subs_epu16(a, b); }
 template <int n>
 SO_ALWAYS_INLINE IntVec shift_left(IntVec a) {
   return _mm512_slli_epi32(a, n);
@@ -112,6 +113,11 @@ SO_ALWAYS_INLINE Vec float_toward_zero(IntVec v) {
   return _mm512_cvt_roundepi32_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
 }
 SO_ALWAYS_INLINE Vec larger_magnitude(Vec a, Vec b) { return _mm512_max_ps(a, _mm512_abs_ps(b)); }
+// The one of larger magnitude, its sign cleared; neither is a NaN.
+SO_ALWAYS_INLINE IntVec larger_magnitude_bits(IntVec a, Vec b) {
+  constexpr int kMagnitudes = 0b1011;  // [spec Intel SDM, VRANGEPS]
+  return bits_of(_mm512_range_ps(float_of(a), b, kMagnitudes));
+}
 SO_ALWAYS_INLINE bool any_not_below(Vec v, float limit) {
   return _mm512_cmp_ps_mask(v, broadcast(limit), _CMP_NLT_UQ) != 0;
 }

@@ -2,6 +2,7 @@
 // Blocks that may overflow go through arith/dot_add.h, output by output; rows of A and columns of B that hold an
 // infinity or NaN are computed with zeros in their places, and then told from those alone.
 #include "csrc/kernels/arith/convert.h"
+#include "csrc/kernels/arith/dot_pair.h"
 #include "csrc/kernels/arith/dot_tile.h"
 #include "csrc/kernels/core/vec.h"
 #include "csrc/kernels/gemm/tensor_core_body.h"
@@ -256,10 +257,7 @@ void accumulate(const TensorCoreParams& p, Int batch, const Region& g, Int k_beg
         for (Int i = 0; i < n; i += kRows) {
           t.a = w.a[i], t.a_exponent = w.a_exponent[i], t.live = w.live[i / kRows];
           t.b = w.b[j / kCols][0], t.b_exponent = w.b_exponent[j / kCols][0], t.acc = acc + (i0 + i) * kMaxCols + j;
-          const bool done = form == Form::kUnchecked ? fast_tile<kTerms, kFractionBits, false>(t)
-                            : form == Form::kChecked ? fast_tile<kTerms, kFractionBits, true>(t)
-                                                     : false;
-          if (!done) wide_tile<Format, kTerms, kFractionBits>(t);
+          run_tile<Format, kTerms, kFractionBits>(t, form);
         }
     }
   }
