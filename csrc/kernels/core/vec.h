@@ -28,6 +28,7 @@ SO_ALWAYS_INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
 SO_ALWAYS_INLINE void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
 SO_ALWAYS_INLINE Vec broadcast(float x) { return _mm512_set1_ps(x); }
 SO_ALWAYS_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+SO_ALWAYS_INLINE Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
 SO_ALWAYS_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 SO_ALWAYS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 SO_ALWAYS_INLINE Vec canonical(Vec v) {
@@ -41,6 +42,7 @@ SO_ALWAYS_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
 SO_ALWAYS_INLINE void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
 SO_ALWAYS_INLINE Vec broadcast(float x) { return _mm256_set1_ps(x); }
 SO_ALWAYS_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+SO_ALWAYS_INLINE Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
 SO_ALWAYS_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 SO_ALWAYS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 SO_ALWAYS_INLINE Vec canonical(Vec v) {
@@ -88,6 +90,7 @@ SO_ALWAYS_INLINE Vec canonical(Vec v) {
 inline constexpr bool kIntVecs = true;
 using IntVec = __m512i;
 SO_ALWAYS_INLINE IntVec load_int(const void* p) { return _mm512_loadu_si512(p); }
+SO_ALWAYS_INLINE void store_int(void* p, IntVec v) { _mm512_storeu_si512(p, v); }
 SO_ALWAYS_INLINE IntVec broadcast_int(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
 SO_ALWAYS_INLINE IntVec bits_of(Vec v) { return _mm512_castps_si512(v); }
 SO_ALWAYS_INLINE Vec float_of(IntVec v) { return _mm512_castsi512_ps(v); }
@@ -128,6 +131,7 @@ SO_ALWAYS_INLINE bool any_unsigned_at_most(IntVec v, std::uint32_t limit) {
 inline constexpr bool kIntVecs = true;
 using IntVec = __m256i;
 SO_ALWAYS_INLINE IntVec load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+SO_ALWAYS_INLINE void store_int(void* p, IntVec v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
 SO_ALWAYS_INLINE IntVec broadcast_int(std::uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
 SO_ALWAYS_INLINE IntVec bits_of(Vec v) { return _mm256_castps_si256(v); }
 SO_ALWAYS_INLINE Vec float_of(IntVec v) { return _mm256_castsi256_ps(v); }
