@@ -19,11 +19,12 @@ namespace dot_tile {
 
 #define SO_PIN(x) asm volatile("" : "+v"(x))
 
-template <int kTerms, int kFractionBits>
+// Of a tile's vectors of columns the first kVecs.
+template <int kTerms, int kFractionBits, int kVecs = kTensorVecs>
 struct Pair {
   struct Row {
-    Vec acc[kTensorVecs] = {};
-    IntVec sum[kTensorVecs] = {}, scale[kTensorVecs] = {};
+    Vec acc[kVecs] = {};
+    IntVec sum[kVecs] = {}, scale[kVecs] = {};
     Vec largest_sum = {};
   };
   struct Factors {  // of one group: of a row of A and of a tile of columns of B
@@ -42,10 +43,10 @@ struct Pair {
 
   // --- a group's products: operation i of kProducts ---
 
-  static constexpr int kProducts = 4 * kTensorVecs * kTerms;
+  static constexpr int kProducts = 4 * kVecs * kTerms;
   template <int i>
-  SO_ALWAYS_INLINE static void product(Row& row, const Factors& at, Vec& x, Vec (&y)[kTensorVecs]) {
-    constexpr int s = i / (4 * kTensorVecs), stage = i / kTensorVecs % 4, v = i % kTensorVecs;
+  SO_ALWAYS_INLINE static void product(Row& row, const Factors& at, Vec& x, Vec (&y)[kVecs]) {
+    constexpr int s = i / (4 * kVecs), stage = i / kVecs % 4, v = i % kVecs;
     if constexpr (stage == 0 && v == 0) {
       x = broadcast(at.a[s]);
       SO_PIN(x);
@@ -69,8 +70,8 @@ struct Pair {
   struct Bytes {
     IntVec most, next;
   };
-  static constexpr int kExponentsEnd = 2 * kTerms, kGroupEnd = kExponentsEnd + (kGuarded ? 3 : 2) * kTensorVecs,
-                       kBetween = kGroupEnd + 6 * kTensorVecs;
+  static constexpr int kExponentsEnd = 2 * kTerms, kGroupEnd = kExponentsEnd + (kGuarded ? 3 : 2) * kVecs,
+                       kBetween = kGroupEnd + 6 * kVecs;
 
   template <int i>
   SO_ALWAYS_INLINE void exponents(const Exponents& at, Bytes& bytes) const {
@@ -126,16 +127,17 @@ struct Pair {
     if constexpr (i < kExponentsEnd) {
       exponents<i>(at, bytes);
     } else if constexpr (i >= kGroupEnd) {
-      begin<(i - kGroupEnd) / kTensorVecs, (i - kGroupEnd) % kTensorVecs>(row, bytes);
+      begin<(i - kGroupEnd) / kVecs, (i - kGroupEnd) % kVecs>(row, bytes);
     } else if constexpr (kEnds) {
-      end<(i - kExponentsEnd) / kTensorVecs, (i - kExponentsEnd) % kTensorVecs>(row);
+      end<(i - kExponentsEnd) / kVecs, (i - kExponentsEnd) % kVecs>(row);
       if constexpr (i == kGroupEnd - 1)
-        if (c) add_to_c(row, c);
+        if (c) [[unlikely]]
+          add_to_c(row, c);
     }
   }
   SO_ALWAYS_INLINE static void add_to_c(Row& row, float* c) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kTensorVecs; ++v) {
+    for (int v = 0; v < kVecs; ++v) {
       store(c + v * kLanes, add(load(c + v * kLanes), add(row.acc[v], zeros())));  // -0 to +0
       row.acc[v] = zeros();
     }
@@ -144,7 +146,7 @@ struct Pair {
   // --- the two beside each other ---
 
   template <int i, bool kEnds>
-  SO_ALWAYS_INLINE void slot(Row& row, const Factors& at, Vec& x, Vec (&y)[kTensorVecs], Row& other,
+  SO_ALWAYS_INLINE void slot(Row& row, const Factors& at, Vec& x, Vec (&y)[kVecs], Row& other,
                              const Exponents& next, Bytes& bytes, float* c) const {
     constexpr int from = (i * kBetween + kProducts - 1) / kProducts;
     constexpr int to = ((i + 1) * kBetween + kProducts - 1) / kProducts;
@@ -155,7 +157,7 @@ struct Pair {
   template <bool kEnds, int... i>
   SO_ALWAYS_INLINE void slots(Row& row, const Factors& at, Row& other, const Exponents& next, float* c,
                               std::integer_sequence<int, i...>) const {
-    Vec x, y[kTensorVecs];
+    Vec x, y[kVecs];
     Bytes bytes;
     (slot<i, kEnds>(row, at, x, y, other, next, bytes, c), ...);
   }
@@ -174,7 +176,7 @@ struct Pair {
   }
   SO_ALWAYS_INLINE void finish(Row& row) const {
 #pragma GCC unroll 4
-    for (int v = 0; v < kTensorVecs; ++v) {
+    for (int v = 0; v < kVecs; ++v) {
       const Vec f = float_toward_zero(row.sum[v]);
       if (kGuarded) row.largest_sum = larger_magnitude(row.largest_sum, f);
       row.acc[v] = float_of(sub_halves_saturated(bits_of(f), row.scale[v]));
@@ -188,22 +190,26 @@ struct Group {
   Int a, b;   // where it begins in a row of A and in a tile of columns of B, in elements
   bool last;  // of its chain
 };
+// Of the list of groups, those of a pair of rows: [begin, end), never empty. The last of them ends its chain.
+struct GroupRange {
+  std::int32_t begin, end;
+};
 struct Staged {
   const float* a;
   const std::uint32_t* a_exponent;
   Int a_pitch;
-  Int pairs;  // of rows
+  const GroupRange* ranges;  // of pairs of rows
+  Int pairs;
   const float* b;
   const std::uint8_t* b_exponent;
   const Group* groups;
-  Int count;
   float* c;
   Int c_pitch;
 };
 
-template <int kTerms, int kFractionBits>
+template <int kTerms, int kFractionBits, int kVecs>
 [[gnu::noinline]] void staged_pairs(const Staged& t) {
-  using P = Pair<kTerms, kFractionBits>;
+  using P = Pair<kTerms, kFractionBits, kVecs>;
   static_assert(!P::kGuarded);
   const P pair;
   typename P::Row upper, lower;
@@ -211,13 +217,13 @@ template <int kTerms, int kFractionBits>
   const std::uint32_t* const a_exponent = t.a_exponent;
   const std::uint8_t* const b_exponent = t.b_exponent;
   const Int second = t.a_pitch, second_c = t.c_pitch;
-  const Group *const groups = t.groups, *const groups_end = groups + t.count;
   const auto factors = [=](Int row, const Group* g) { return typename P::Factors{a + row + g->a, b + g->b}; };
   const auto exponents = [=](Int row, const Group* g) {
     return typename P::Exponents{a_exponent + row + g->a, b_exponent + g->b};
   };
-  const Group* g = groups;
-  Int row = 0, left = t.pairs;
+  const GroupRange *range = t.ranges, *const ranges_end = range + t.pairs;
+  const Group *g = t.groups + range->begin, *end = t.groups + range->end;
+  Int row = 0;
   float* c = t.c;
   pair.start(upper, exponents(row, g));
   pair.template half<false>(upper, factors(row, g), lower, exponents(row + second, g));
@@ -225,11 +231,12 @@ template <int kTerms, int kFractionBits>
     const Group* next = g + 1;
     Int next_row = row;
     float* next_c = c;
-    if (next == groups_end) {
-      if (--left == 0) break;
-      next = groups, next_row += kRows * second, next_c += kRows * second_c;
+    bool last = g->last;
+    if (next == end) {
+      if (++range == ranges_end) break;
+      next = t.groups + range->begin, end = t.groups + range->end, last = true;
+      next_row += kRows * second, next_c += kRows * second_c;
     }
-    const bool last = g->last;
     pair.template half<true>(lower, factors(row + second, g), upper, exponents(next_row, next), last ? c : nullptr);
     pair.template half<true>(upper, factors(next_row, next), lower, exponents(next_row + second, next),
                              last ? c + second_c : nullptr);

@@ -30,18 +30,28 @@ Int clamped(Int x, Int low, Int high) { return x < low ? low : x > high ? high :
 
 void zero(float* x, Int n) { std::memset(x, 0, static_cast<std::size_t>(n) * sizeof(float)); }
 
-// A head's matrix as floats, rows of `cols`, and the exponents in it.
+// A head's matrix as floats, and the exponents in it. float32 stays where it is.
 struct Matrix {
-  float* at;
-  Int cols;
+  float* widened;  // room for one of a 16-bit type
+  const float* at;
+  Int row_step, cols;
   Ranges range;
+  const float* row(Int r) const { return at + r * row_step; }
 };
-Matrix take_matrix(Arena& arena, Int rows, Int cols) { return {arena.take<float>(rows * cols), cols, {}}; }
-void widen_rows(DType type, Kind kind, const void* from, const Strides& s, Int b, Int h, Int begin, Int end,
-                Matrix& to) {
-  for (Int r = begin; r < end; ++r)
-    widen(type, from, b * s.batch + h * s.head + r * s.position, to.cols, to.at + (r - begin) * to.cols);
-  to.range = range_of(kind, to.at, (end - begin) * to.cols);
+Matrix take_matrix(Arena& arena, DType type, Int rows, Int cols) {
+  return {type == DType::kF32 ? nullptr : arena.take<float>(rows * cols), nullptr, cols, cols, {}};
+}
+void read_matrix(DType type, Kind kind, const void* from, const Strides& s, Int b, Int h, Int begin, Int end,
+                 Matrix& to) {
+  const Int first = b * s.batch + h * s.head + begin * s.position;
+  if (type == DType::kF32) {
+    to.at = static_cast<const float*>(from) + first, to.row_step = s.position;
+  } else {
+    for (Int r = 0; r < end - begin; ++r)
+      widen(type, from, first + r * s.position, to.cols, to.widened + r * to.cols);
+    to.at = to.widened;
+  }
+  to.range = range_of(kind, to.at, to.row_step, end - begin, to.cols);
 }
 
 // --- forward ---
@@ -60,8 +70,8 @@ ForwardSpace forward_space(const MemForward& p, const MemTiles& t, Arena& arena)
   const Kind kind = kind_of(s);
   const Int key_tiles = tile_count(s.keys, t.keys), rows = up(t.queries, kRowPad);
   ForwardSpace w{};
-  w.query = take_matrix(arena, t.queries, s.head_dim);
-  w.key = take_matrix(arena, s.keys, s.head_dim), w.value = take_matrix(arena, s.keys, s.value_dim);
+  w.query = take_matrix(arena, s.type, t.queries, s.head_dim);
+  w.key = take_matrix(arena, s.type, s.keys, s.head_dim), w.value = take_matrix(arena, s.type, s.keys, s.value_dim);
   w.keys = arena.take<Cols>(key_tiles), w.values = arena.take<Cols>(key_tiles);
   for (Int j = 0; j < key_tiles; ++j) {
     const Cols k = take_cols(arena, kind, Remainder::kFirst, s.head_dim, t.keys);
@@ -92,36 +102,39 @@ struct Forward {
 
   void take_head() {
     const MemShape& s = p.shape;
-    widen_rows(s.type, kind, p.key, p.key_strides, b, h, 0, s.keys, w.key);
-    widen_rows(s.type, kind, p.value, p.value_strides, b, h, 0, s.keys, w.value);
+    read_matrix(s.type, kind, p.key, p.key_strides, b, h, 0, s.keys, w.key);
+    read_matrix(s.type, kind, p.value, p.value_strides, b, h, 0, s.keys, w.value);
     for (Int j = 0; j < tile_count(s.keys, t.keys); ++j) {
       const Int n = smaller(t.keys, s.keys - j * t.keys);
-      pack_cols(w.keys[j], w.key.at + j * t.keys * s.head_dim, 1, s.head_dim, s.head_dim, n, Factor::kSecond,
-                w.key.range);
-      pack_cols(w.values[j], w.value.at + j * t.keys * s.value_dim, s.value_dim, 1, n, s.value_dim, Factor::kSecond,
+      pack_cols(w.keys[j], w.key.row(j * t.keys), 1, w.key.row_step, s.head_dim, n, Factor::kSecond, w.key.range);
+      pack_cols(w.values[j], w.value.row(j * t.keys), w.value.row_step, 1, n, s.value_dim, Factor::kSecond,
                 w.value.range);
     }
   }
 
+  // Of row r of a tile the keys from the (diagonal + r + 1)-th on are masked.
+  Int tile_diagonal(Int k0, Int end) const {
+    const Int shift = diagonal(p.shape, p.mask);
+    // Unsigned, as the kernel compares: a tile right of the diagonal's start is not masked at all.
+    const bool masked = p.mask != Mask::kNone && static_cast<std::uint32_t>(smaller(k0 + t.keys, end)) >=
+                                                     static_cast<std::uint32_t>(q0 + shift);
+    return masked ? q0 + shift - k0 : kEveryColumn;
+  }
+
   // The scores of row r as exponents by two, then its weights, in place.
-  void weigh(Int r, Int k0, Int n, Int end) {
+  void weigh(Int r, Int k0, Int n, Int diagonal) {
     const MemShape& s = p.shape;
     float* const x = w.scores + r * w.score_pitch;
     const float scale = p.scale;
-    for (Int k = 0; k < n; ++k) x[k] = x[k] * scale;
     if (p.bias) {
       float bias[kMostKeys];
       widen(s.type, p.bias, b * p.bias_strides.batch + h * p.bias_strides.head + (q0 + r) * p.bias_strides.query + k0,
             n, bias);
-      for (Int k = 0; k < n; ++k) x[k] = x[k] + bias[k];
+      for (Int k = 0; k < n; ++k) x[k] = (x[k] * scale + bias[k]) * kLog2e;
+    } else {
+      for (Int k = 0; k < n; ++k) x[k] = x[k] * scale * kLog2e;
     }
-    const Int shift = diagonal(s, p.mask);
-    // Unsigned, as the kernel compares: a tile right of the diagonal's start is not masked at all.
-    if (p.mask != Mask::kNone &&
-        static_cast<std::uint32_t>(smaller(k0 + t.keys, end)) >= static_cast<std::uint32_t>(q0 + shift)) {
-      for (Int k = clamped(q0 + r + shift - k0 + 1, 0, n); k < n; ++k) x[k] = -kInfinity;
-    }
-    for (Int k = 0; k < n; ++k) x[k] = x[k] * kLog2e;
+    for (Int k = clamped(diagonal + r + 1, 0, n); k < n; ++k) x[k] = -kInfinity;
     softmax_row(kind == Kind::kSimt, w.rows[r], x, n, t.keys);
     round_row(s.type, x, t.keys);
     if (p.dropout.p > 0.0f) {
@@ -138,8 +151,9 @@ struct Forward {
     const MemShape& s = p.shape;
     const Int n = smaller(t.keys, end - k0);
     for (Int r = 0; r < up(rows, kRowPad); ++r) zero(w.scores + r * w.score_pitch, w.score_pitch);
-    multiply(w.queries, w.keys[k0 / t.keys], w.scores, w.score_pitch);
-    for (Int r = 0; r < rows; ++r) weigh(r, k0, n, end);
+    const Int diagonal = tile_diagonal(k0, end);
+    multiply(w.queries, w.keys[k0 / t.keys], w.scores, w.score_pitch, diagonal);
+    for (Int r = 0; r < rows; ++r) weigh(r, k0, n, diagonal);
     const Cols& value = w.values[k0 / t.keys];
     pack_rows(w.weights, w.scores, w.score_pitch, 1, rows, n, Factor::kFirst, value.range.high(), w.line);
     if (t.in_registers) {
@@ -187,8 +201,9 @@ struct Forward {
     const MemShape& s = p.shape;
     rows = smaller(t.queries, s.queries - q0);
     const Int end = p.mask != Mask::kNone ? smaller(s.keys, q0 + diagonal(s, p.mask) + t.queries) : s.keys;
-    widen_rows(s.type, kind, p.query, p.query_strides, b, h, q0, q0 + rows, w.query);
-    pack_rows(w.queries, w.query.at, s.head_dim, 1, rows, s.head_dim, Factor::kFirst, w.key.range.high(), w.line);
+    read_matrix(s.type, kind, p.query, p.query_strides, b, h, q0, q0 + rows, w.query);
+    pack_rows(w.queries, w.query.at, w.query.row_step, 1, rows, s.head_dim, Factor::kFirst, w.key.range.high(),
+              w.line);
     for (Int r = 0; r < rows; ++r) w.rows[r] = {-kInfinity, 0.0f, 1.0f};
     zero(w.out, up(t.queries, kRowPad) * w.out_pitch);
     for (Int k0 = 0; k0 < end; k0 += t.keys) key_tile(k0, end);
@@ -224,8 +239,9 @@ BackwardSpace backward_space(const MemBackward& p, const MemTiles& t, Arena& are
   const Kind kind = kind_of(s);
   const Int key_tiles = tile_count(s.keys, t.keys), query_tiles = tile_count(s.queries, t.queries);
   BackwardSpace w{};
-  w.query = take_matrix(arena, s.queries, s.head_dim), w.key = take_matrix(arena, s.keys, s.head_dim);
-  w.value = take_matrix(arena, s.keys, s.value_dim), w.grad_out = take_matrix(arena, s.queries, s.value_dim);
+  w.query = take_matrix(arena, s.type, s.queries, s.head_dim), w.key = take_matrix(arena, s.type, s.keys, s.head_dim);
+  w.value = take_matrix(arena, s.type, s.keys, s.value_dim);
+  w.grad_out = take_matrix(arena, s.type, s.queries, s.value_dim);
   const auto cols = [&](Int count, Remainder remainder, Int depth, Int n) {
     Cols* const all = arena.take<Cols>(count);
     for (Int i = 0; i < count; ++i) {
@@ -280,24 +296,26 @@ struct Backward {
   void take_head(bool first) {
     const MemShape& s = p.shape;
     const Int d = s.head_dim, e = s.value_dim;
-    widen_rows(s.type, kind, p.query, p.query_strides, b, h, 0, s.queries, w.query);
-    widen_rows(s.type, kind, p.key, p.key_strides, b, h, 0, s.keys, w.key);
-    widen_rows(s.type, kind, p.value, p.value_strides, b, h, 0, s.keys, w.value);
-    widen_rows(s.type, kind, p.grad_out, p.grad_out_strides, b, h, 0, s.queries, w.grad_out);
+    read_matrix(s.type, kind, p.query, p.query_strides, b, h, 0, s.queries, w.query);
+    read_matrix(s.type, kind, p.key, p.key_strides, b, h, 0, s.keys, w.key);
+    read_matrix(s.type, kind, p.value, p.value_strides, b, h, 0, s.keys, w.value);
+    read_matrix(s.type, kind, p.grad_out, p.grad_out_strides, b, h, 0, s.queries, w.grad_out);
     for (Int j = 0; j < tile_count(s.keys, t.keys); ++j) {
       const Int n = keys_of(j);
-      const float *const key = w.key.at + j * t.keys * d, *const value = w.value.at + j * t.keys * e;
-      pack_cols(w.keys_turned[j], key, 1, d, d, n, Factor::kFirst, w.key.range);  // the kernel's first factor is K
-      pack_cols(w.values_turned[j], value, 1, e, e, n, Factor::kSecond, w.value.range);
-      pack_cols(w.keys[j], key, d, 1, n, d, Factor::kSecond, w.key.range);
+      const float *const key = w.key.row(j * t.keys), *const value = w.value.row(j * t.keys);
+      const Int key_step = w.key.row_step, value_step = w.value.row_step;
+      pack_cols(w.keys_turned[j], key, 1, key_step, d, n, Factor::kFirst, w.key.range);  // the kernel's first factor: K
+      pack_cols(w.values_turned[j], value, 1, value_step, e, n, Factor::kSecond, w.value.range);
+      pack_cols(w.keys[j], key, key_step, 1, n, d, Factor::kSecond, w.key.range);
     }
     for (Int i = 0; i < tile_count(s.queries, t.queries); ++i) {
       const Int n = rows_of(i);
-      const float *const query = w.query.at + i * t.queries * d, *const grad = w.grad_out.at + i * t.queries * e;
-      pack_rows(w.queries[i], query, d, 1, n, d, Factor::kSecond, w.key.range.high(), w.line);
-      pack_rows(w.grad_outs[i], grad, e, 1, n, e, Factor::kFirst, w.value.range.high(), w.line);
-      pack_cols(w.query_cols[i], query, d, 1, n, d, Factor::kSecond, w.query.range);
-      pack_cols(w.grad_out_cols[i], grad, e, 1, n, e, Factor::kSecond, w.grad_out.range);
+      const float *const query = w.query.row(i * t.queries), *const grad = w.grad_out.row(i * t.queries);
+      const Int query_step = w.query.row_step, grad_step = w.grad_out.row_step;
+      pack_rows(w.queries[i], query, query_step, 1, n, d, Factor::kSecond, w.key.range.high(), w.line);
+      pack_rows(w.grad_outs[i], grad, grad_step, 1, n, e, Factor::kFirst, w.value.range.high(), w.line);
+      pack_cols(w.query_cols[i], query, query_step, 1, n, d, Factor::kSecond, w.query.range);
+      pack_cols(w.grad_out_cols[i], grad, grad_step, 1, n, e, Factor::kSecond, w.grad_out.range);
     }
     take_delta(first);
   }
@@ -321,7 +339,7 @@ struct Backward {
                 row);
           for (Int d = 0; d < n; ++d) {
             float& sum = lane[(d0 + d) / wide % lanes];
-            sum = fma(row[d], w.grad_out.at[q * s.value_dim + d0 + d], sum);
+            sum = fma(row[d], w.grad_out.row(q)[d0 + d], sum);
           }
         }
         to[q] = canonical(lanes == 4 ? (lane[0] + lane[1]) + (lane[2] + lane[3]) : lane[0] + lane[1]);
@@ -334,13 +352,15 @@ struct Backward {
   // The weights (dropped) into w.scores, dS into w.grads.
   void pair(Int i, Int j, bool store_bias) {
     const Int tall = up(rows_of(i), kRowPad);
+    const Int tile_diagonal = p.mask == Mask::kNone ? kEveryColumn : i * t.queries + diagonal(p.shape, p.mask) - j * t.keys;
     zero(w.scores, tall * w.pitch), zero(w.grads, tall * w.pitch);
-    multiply(w.queries[i], w.keys_turned[j], w.scores, w.pitch);
-    multiply(w.grad_outs[i], w.values_turned[j], w.grads, w.pitch);
-    for (Int r = 0; r < rows_of(i); ++r) pair_row(i, j, r, store_bias);
+    multiply(w.queries[i], w.keys_turned[j], w.scores, w.pitch, tile_diagonal);
+    // What is masked enters dS as a zero, of which only the gradient of the bias shows the sign.
+    multiply(w.grad_outs[i], w.values_turned[j], w.grads, w.pitch, p.grad_bias ? kEveryColumn : tile_diagonal);
+    for (Int r = 0; r < rows_of(i); ++r) pair_row(i, j, r, tile_diagonal, store_bias);
   }
 
-  void pair_row(Int i, Int j, Int r, bool store_bias) {
+  void pair_row(Int i, Int j, Int r, Int tile_diagonal, bool store_bias) {
     const MemShape& s = p.shape;
     const Int q = i * t.queries + r, k0 = j * t.keys, n = keys_of(j);
     float *const x = w.scores + r * w.pitch, *const g = w.grads + r * w.pitch;
@@ -352,8 +372,7 @@ struct Backward {
             bias);
       for (Int k = 0; k < n; ++k) x[k] = x[k] + bias[k];
     }
-    if (p.mask != Mask::kNone)
-      for (Int k = clamped(q + diagonal(s, p.mask) - k0 + 1, 0, n); k < n; ++k) x[k] = -kInfinity;
+    for (Int k = clamped(tile_diagonal + r + 1, 0, n); k < n; ++k) x[k] = -kInfinity;
     for (Int k = 0; k < n; ++k) x[k] = libdevice::expf(x[k] - lse);
     round_row(s.type, x, n);
     if (p.dropout.p > 0.0f) {

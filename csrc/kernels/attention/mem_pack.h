@@ -64,7 +64,7 @@ struct Rows {
   float* a;                 // SIMT: [rows][depth]; tensor: [rows][plane][padded depth]
   std::uint32_t* exponent;  // as a
   std::uint8_t* live;       // of pairs of rows [pairs][plane][padded depth], at the first product of each of its groups
-  std::uint8_t* whole;      // of pairs of rows: every group of it is live
+  Int *live_begin, *live_end;  // of pairs of rows: of the padded depth, where live groups begin and end
   Ranges range;
   bool special;
 };
@@ -103,7 +103,7 @@ inline Rows take_rows(Arena& arena, Kind kind, Remainder remainder, Int rows, In
   r.a = arena.take<float>(n);
   r.exponent = arena.take<std::uint32_t>(n);
   r.live = arena.take<std::uint8_t>(n / kRows);
-  r.whole = arena.take<std::uint8_t>(up(rows, kRowPad) / kRows);
+  r.live_begin = arena.take<Int>(up(rows, kRowPad) / kRows), r.live_end = arena.take<Int>(up(rows, kRowPad) / kRows);
   return r;
 }
 inline Cols take_cols(Arena& arena, Kind kind, Remainder remainder, Int depth, Int cols) {
@@ -167,10 +167,9 @@ inline void include_fields(const std::uint32_t* fields, Int n, ExponentRange& ra
 
 #if defined(__AVX2__)
 // The two parts of float32 values and their exponent fields, a vector at a time, and the ranges of these. Infinities and
-// NaN are only noted: what is returned for a vector with one is of no use.
+// NaN only show in the ranges: what is returned for a vector with one is of no use.
 class Splitter {
   IntVec high_[2] = {broadcast_int(0), broadcast_int(0)}, below_low_[2] = {broadcast_int(~0u), broadcast_int(~0u)};
-  IntVec largest_ = broadcast_int(0);
 
  public:
   struct Parts {
@@ -182,7 +181,6 @@ class Splitter {
     parts.value[kBig] = and_int(bits_of(x), kept);
     parts.value[kSmall] =
         and_int(add_int(bits_of(sub(x, float_of(parts.value[kBig]))), broadcast_int(0x1000u)), kept);
-    largest_ = max_int(largest_, and_int(bits_of(x), magnitude_mask));
 #pragma GCC unroll 2
     for (int p = 0; p < 2; ++p) {
       const IntVec magnitude = and_int(parts.value[p], magnitude_mask);
@@ -191,12 +189,6 @@ class Splitter {
       below_low_[p] = min_unsigned(below_low_[p], sub_int(parts.field[p], one));
     }
     return parts;
-  }
-  bool special() const {
-    std::uint32_t lanes[kLanes], largest = 0;
-    store_int(lanes, largest_);
-    for (int i = 0; i < kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
-    return largest >= 0x7f800000u;
   }
   Ranges ranges() const {
     Ranges range;
@@ -208,34 +200,41 @@ class Splitter {
     }
     return range;
   }
+  static bool special(const Ranges& r) { return r.plane[kBig].high == 255; }
 };
 #endif
 
-// Of the finite ones among n values.
-inline Ranges range_of(Kind kind, const float* from, Int n) {
+// Of the finite ones among rows of `cols` values.
+inline Ranges range_of(Kind kind, const float* from, Int row_step, Int rows, Int cols) {
   Ranges range;
   if (kind == Kind::kSimt) return range;
 #if defined(__AVX2__)
   if (is_tf32(kind)) {
     Splitter split;
-    Int i = 0;
-    for (; i + kLanes <= n; i += kLanes) split.take(load(from + i));
-    if (i < n) split.take(load_first(from + i, static_cast<int>(n - i)));
-    if (!split.special()) return split.ranges();
+    for (Int r = 0; r < rows; ++r) {
+      const float* const row = from + r * row_step;
+      Int i = 0;
+      for (; i + kLanes <= cols; i += kLanes) split.take(load(row + i));
+      if (i < cols) split.take(load_first(row + i, static_cast<int>(cols - i)));
+    }
+    range = split.ranges();
+    if (!Splitter::special(range)) return range;
+    range = {};
   }
 #endif
-  for (Int i = 0; i < n; i += kLine) {
-    float line[kLine], planes[2 * kLine];
-    std::uint32_t fields[kLine];
-    const Int some = smaller(kLine, n - i);
-    std::memcpy(line, from + i, static_cast<std::size_t>(some) * sizeof(float));
-    clean(line, some);
-    take_planes(kind, line, some, planes, kLine);
-    for (int p = 0; p < (is_tf32(kind) ? 2 : 1); ++p) {
-      take_fields(kind, planes + p * kLine, some, fields);
-      include_fields(fields, some, range.plane[p]);
+  for (Int r = 0; r < rows; ++r)
+    for (Int i = 0; i < cols; i += kLine) {
+      float line[kLine], planes[2 * kLine];
+      std::uint32_t fields[kLine];
+      const Int some = smaller(kLine, cols - i);
+      std::memcpy(line, from + r * row_step + i, static_cast<std::size_t>(some) * sizeof(float));
+      clean(line, some);
+      take_planes(kind, line, some, planes, kLine);
+      for (int p = 0; p < (is_tf32(kind) ? 2 : 1); ++p) {
+        take_fields(kind, planes + p * kLine, some, fields);
+        include_fields(fields, some, range.plane[p]);
+      }
     }
-  }
   return range;
 }
 
@@ -293,7 +292,7 @@ inline void mark_live(Rows& to, Int row, bool some_zero) {
   const float* const a = to.a + row * l.pitch();
   std::uint8_t* const live = to.live + row / kRows * l.pitch();
   const Int terms = l.kind == Kind::kTf32Ampere ? 4 : 8;
-  std::uint8_t whole = 1;
+  Int begin = 0, end = l.padded;
   if (!some_zero) std::memset(live, 1, static_cast<std::size_t>(l.pitch()));
   for (Int q = 0; some_zero && q < l.pitch(); q += terms) {
     std::uint64_t any = 0, two;
@@ -302,9 +301,12 @@ inline void mark_live(Rows& to, Int row, bool some_zero) {
       any |= two;
     }
     live[q] = static_cast<std::uint8_t>((row % kRows ? live[q] : 0) | (any != 0 ? 1 : 0));
-    whole &= live[q];
   }
-  to.whole[row / kRows] = whole;
+  if (some_zero) {  // where a big part is zero, so is its small one
+    while (begin < end && !live[begin]) begin += terms;
+    while (begin < end && !live[end - terms]) end -= terms;
+  }
+  to.live_begin[row / kRows] = begin, to.live_end[row / kRows] = end;
 }
 
 // One row's line of padded values into its place; b_high: the highest exponent of the columns it will meet.
@@ -344,8 +346,8 @@ inline void split_line(Rows& to, Int row, const float* line, int b_high, Splitte
       const IntVec two = add_int(byte, shift_left<8>(byte));
       store_int(a + p * l.padded + q, parts.value[p]);
       store_int(exponent + p * l.padded + q, add_int(two, shift_left<16>(two)));
-      least = min_unsigned(least, field);
     }
+    least = min_unsigned(least, parts.field[kSmall]);  // 0 where the big part is 0, too
   }
   mark_live(to, row, any_unsigned_at_most(least, 0));
 }
@@ -400,7 +402,7 @@ inline void pack_rows(Rows& to, const float* source, Int row_step, Int k_step, I
     for_each_line(to, up(rows, kRows), line,
                   [&](Int r, const float* values) { split_line(to, r, values, b_high, split); });
     to.range = split.ranges();
-    if (!split.special()) return;
+    if (!Splitter::special(to.range)) return;
     to.range = {};
   }
 #endif

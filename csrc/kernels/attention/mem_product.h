@@ -97,6 +97,8 @@ void chain_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, 
     }
 }
 
+inline constexpr Int kEveryColumn = Int{1} << 40;
+
 // Where the three parts of a step of 3xTF32 begin, in order, in a row of A and in a tile of columns of B.
 struct SplitParts {
   Int a[3], b[3];
@@ -109,70 +111,77 @@ struct SplitParts {
 };
 
 #if defined(__AVX512F__)
-// The groups of some steps, in order.
-struct SplitGroups {
-  static constexpr Int kMostDepth = 2 * kTile + kStep;
-  dot_tile::Group group[3 * kMostDepth / 4];
-  Int count = 0;
+// Unchecked. The depth goes in pieces, whole chains, of which B stays in the first cache.
+template <int kTerms>
+struct SplitPiece {
+  static constexpr Int kMostDepth = 2 * kTile + kStep, kGroupsOfPart = kStep / kTerms;
+  static constexpr Int kGroupsOfStep = 3 * kGroupsOfPart;
+  Int begin, end;  // of the padded depth
+  dot_tile::Group group[kGroupsOfStep * kMostDepth / kStep];
 
-  // [begin, end) of a padded depth: whole chains.
-  template <int kTerms>
-  void take(const SplitParts& parts, Int begin, Int end, Int padded) {
-    count = 0;
-    for (Int q = begin; q < end; q += kStep)
+  SplitPiece(const SplitParts& parts, Int from, Int padded) : begin(from) {
+    end = smaller(padded, begin + 2 * kTile + (begin == 0 ? kStep : 0));
+    dot_tile::Group* next = group;
+    for (Int q = begin; q < begin + kMostDepth && q < end; q += kStep)
       for (int part = 0; part < 3; ++part)
-        for (Int s = q; s < q + kStep; s += kTerms) {
-          const bool last = part == 2 && s + kTerms == q + kStep && (q % kTile == 0 || q + kStep == padded);
-          group[count++] = {parts.a[part] + s, parts.b[part] + s * kCols, last};
-        }
+        for (Int s = q; s < q + kStep; s += kTerms)
+          *next++ = {parts.a[part] + s, parts.b[part] + s * kCols,
+                     part == 2 && s + kTerms == q + kStep && (q % kTile == 0 || q + kStep == padded)};
   }
-  // Those of `all` that a pair of rows needs; of a chain of which it needs none, the last.
-  void take_live(const SplitGroups& all, const std::uint8_t* live) {
-    count = 0;
-    bool some = false;  // of the chain so far
-    for (Int i = 0; i < all.count; ++i) {
-      const dot_tile::Group& g = all.group[i];
-      if (live[g.a] || (g.last && !some))
-        group[count++] = g, some = !g.last;
-      else if (g.last)
-        group[count - 1].last = true, some = false;
-    }
+  // What lies in [live_begin, live_end); one group where nothing does.
+  dot_tile::GroupRange range(Int live_begin, Int live_end) const {
+    const Int from = larger(live_begin, begin) - begin, to = smaller(live_end, end) - begin;
+    if (from >= to) return {0, 1};
+    const Int first = from / kStep * kGroupsOfStep + from % kStep / kTerms, last = to - kTerms;
+    return {static_cast<std::int32_t>(first),
+            static_cast<std::int32_t>(last / kStep * kGroupsOfStep + 2 * kGroupsOfPart + last % kStep / kTerms + 1)};
   }
 };
 
-// Unchecked. The depth goes in pieces of which B stays in the first cache.
+// Vectors of a tile of columns that a pair of rows needs, at least 2: fewer leave the units waiting for one another.
+inline int vecs_of(Int row, Int column, Int diagonal) {
+  if (diagonal == kEveryColumn) return dot_tile::kTensorVecs;
+  const Int columns = diagonal + row + kRows - column;
+  return static_cast<int>(columns <= 0 ? 0 : smaller(larger(2, (columns + kLanes - 1) / kLanes), dot_tile::kTensorVecs));
+}
+
 template <int kTerms, int kFractionBits>
-void staged_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
+void staged_multiply(const Rows& a, const Cols& b, float* c, Int pitch, Int diagonal) {
   const Layout& l = a.layout;
   const SplitParts parts(a, b);
-  SplitGroups all, live;
-  for (Int begin = 0, end; begin < l.padded; begin = end) {
-    end = smaller(l.padded, begin + 2 * kTile + (begin == 0 ? kStep : 0));
-    all.template take<kTerms>(parts, begin, end, l.padded);
-    for (Int col = 0; col < up(b.cols, kCols) / kCols; ++col) {
-      const Int column = col * b.layout.pitch() * kCols;
-      for (Int r = 0, next; r < a.rows; r = next) {
-        next = r + kRows;
-        const bool whole = a.whole[r / kRows];
-        while (whole && next < a.rows && a.whole[next / kRows]) next += kRows;
-        if (!whole) live.take_live(all, a.live + r / kRows * l.pitch());
-        const SplitGroups& groups = whole ? all : live;
-        dot_tile::staged_pairs<kTerms, kFractionBits>(
-            {a.a + r * l.pitch(), a.exponent + r * l.pitch(), l.pitch(), (next - r) / kRows, b.b + column,
-             b.exponent + column, groups.group, groups.count, c + r * pitch + col * kCols, pitch});
+  constexpr Int kMostPairs = 64;
+  for (Int begin = 0; begin < l.padded;) {
+    const SplitPiece<kTerms> piece(parts, begin, l.padded);
+    for (Int col = 0; col < b.cols; col += kCols)
+      for (Int row = 0, next; row < a.rows; row = next) {
+        const int vecs = vecs_of(row, col, diagonal);
+        dot_tile::GroupRange ranges[kMostPairs];
+        Int pairs = 0;
+        for (next = row; next < a.rows && pairs < kMostPairs && vecs_of(next, col, diagonal) == vecs; next += kRows)
+          ranges[pairs++] = piece.range(a.live_begin[next / kRows], a.live_end[next / kRows]);
+        const Int first = row * l.pitch(), column = col * b.layout.pitch();
+        const dot_tile::Staged staged{a.a + first, a.exponent + first,    l.pitch(),   ranges,              pairs,
+                                      b.b + column, b.exponent + column, piece.group, c + row * pitch + col, pitch};
+        switch (vecs) {
+          case 2: dot_tile::staged_pairs<kTerms, kFractionBits, 2>(staged); break;
+          case 3: dot_tile::staged_pairs<kTerms, kFractionBits, 3>(staged); break;
+          case 4: dot_tile::staged_pairs<kTerms, kFractionBits, 4>(staged); break;
+        }
       }
-    }
+    begin = piece.end;
   }
 }
 #endif
 
 // 3xTF32. Pairs of rows pass by a piece of B that stays in the first cache.
 template <int kTerms, int kFractionBits>
-void split_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, Int pitch) {
+void split_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, Int pitch, Int diagonal) {
   const Layout& l = a.layout;
   const dot_tile::Form form = forms.template form<kFractionBits>();
 #if defined(__AVX512F__)
-  if (form == dot_tile::Form::kUnchecked) return staged_multiply<kTerms, kFractionBits>(a, b, c, pitch);
+  if (form == dot_tile::Form::kUnchecked) return staged_multiply<kTerms, kFractionBits>(a, b, c, pitch, diagonal);
+#else
+  (void)diagonal;
 #endif
   dot_tile::Tile t{};
   t.only_zeros = forms.low >= kFractionBits + 2;
@@ -198,7 +207,7 @@ void split_multiply(const Rows& a, const Cols& b, const Forms& forms, float* c, 
 }
 
 template <class Format, int kTerms, int kFractionBits>
-void tensor_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
+void tensor_multiply(const Rows& a, const Cols& b, float* c, Int pitch, [[maybe_unused]] Int diagonal) {
   constexpr bool kTf32 = Format::kBytes == 4;
   constexpr Adder adder = adder_for(kFractionBits == 24 ? kAdderTuring : kAdderHopper, Format::kBytes);
   const Layout& l = a.layout;
@@ -225,7 +234,7 @@ void tensor_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
     return;
   }
   if constexpr (kTf32) {
-    split_multiply<kTerms, kFractionBits>(a, b, forms, c, pitch);
+    split_multiply<kTerms, kFractionBits>(a, b, forms, c, pitch, diagonal);
   } else {
     chain_multiply<Format, kTerms, kFractionBits>(a, b, forms, c, pitch);
   }
@@ -264,22 +273,23 @@ inline void simt_multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
 }
 
 // C += A B. C has up(rows, kRowPad) rows and up(cols, kColBlock) columns; those beyond hold anything finite.
-inline void multiply(const Rows& a, const Cols& b, float* c, Int pitch) {
+// diagonal: of row r only the columns up to diagonal + r are needed; others may be left as they are.
+inline void multiply(const Rows& a, const Cols& b, float* c, Int pitch, Int diagonal = kEveryColumn) {
   switch (a.layout.kind) {
     case Kind::kSimt:
       return simt_multiply(a, b, c, pitch);
     case Kind::kTf32Ampere:
-      return tensor_multiply<Tf32Format, 4, 24>(a, b, c, pitch);
+      return tensor_multiply<Tf32Format, 4, 24>(a, b, c, pitch, diagonal);
     case Kind::kTf32Hopper:
-      return tensor_multiply<Tf32Format, 8, 25>(a, b, c, pitch);
+      return tensor_multiply<Tf32Format, 8, 25>(a, b, c, pitch, diagonal);
     case Kind::kBf16Turing:
-      return tensor_multiply<Bf16Format, 8, 24>(a, b, c, pitch);
+      return tensor_multiply<Bf16Format, 8, 24>(a, b, c, pitch, diagonal);
     case Kind::kBf16Hopper:
-      return tensor_multiply<Bf16Format, 8, 25>(a, b, c, pitch);
+      return tensor_multiply<Bf16Format, 8, 25>(a, b, c, pitch, diagonal);
     case Kind::kFp16Turing:
-      return tensor_multiply<Fp16Format, 8, 24>(a, b, c, pitch);
+      return tensor_multiply<Fp16Format, 8, 24>(a, b, c, pitch, diagonal);
     case Kind::kFp16Hopper:
-      return tensor_multiply<Fp16Format, 8, 25>(a, b, c, pitch);
+      return tensor_multiply<Fp16Format, 8, 25>(a, b, c, pitch, diagonal);
   }
 }
 

@@ -68,12 +68,21 @@ inline void draw(const attention::MemDropout& d, std::uint64_t first, Int n, flo
 
 // The largest of x and `start`; NaN is no candidate. n a multiple of 16.
 inline float largest(const float* x, Int n, float start) {
-  float lane[16];
-  for (int i = 0; i < 16; ++i) lane[i] = start;
-  for (Int j = 0; j < n; j += 16)
-    for (int i = 0; i < 16; ++i) lane[i] = x[j + i] > lane[i] ? x[j + i] : lane[i];
-  for (int i = 0; i < 16; ++i) start = lane[i] > start ? lane[i] : start;
-  return start;
+#if defined(__AVX2__)
+  Vec most = broadcast(start);
+  for (Int j = 0; j < n; j += kLanes) most = larger(load(x + j), most);
+  alignas(64) float lane[kLanes];
+  store(lane, most);
+#else
+  constexpr int kLanes = 16;
+  float lane[kLanes];
+  for (int i = 0; i < kLanes; ++i) lane[i] = start;
+  for (Int j = 0; j < n; j += kLanes)
+    for (int i = 0; i < kLanes; ++i) lane[i] = x[j + i] > lane[i] ? x[j + i] : lane[i];
+#endif
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lane[i] = lane[half + i] > lane[i] ? lane[half + i] : lane[i];
+  return lane[0];
 }
 
 // A warp's 32 columns: eight lanes with four adjacent ones, or four with two of every eight; then the xor tree.
@@ -83,12 +92,17 @@ inline float warp_sum(bool simt, const float* p) {
     for (int t = 0; t < 8; ++t) lane[t] = ((p[4 * t] + p[4 * t + 1]) + p[4 * t + 2]) + p[4 * t + 3];
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
   }
-  float lane[4];
-  for (int t = 0; t < 4; ++t) {
-    lane[t] = p[2 * t] + p[2 * t + 1];
-    for (int j = 1; j < 4; ++j) lane[t] = (lane[t] + p[8 * j + 2 * t]) + p[8 * j + 2 * t + 1];
+  // The sums of pairs are in the even places, what the odd ones hold is not read.
+  using Eight = float __attribute__((vector_size(32)));
+  using Places = std::int32_t __attribute__((vector_size(32)));
+  const Places neighbours = {1, 0, 3, 2, 5, 4, 7, 6};
+  Eight sum = {};
+  for (int j = 0; j < 32; j += 8) {
+    Eight x;
+    std::memcpy(&x, p + j, sizeof x);
+    sum = (j == 0 ? x : sum + x) + __builtin_shuffle(x, neighbours);
   }
-  return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+  return (sum[0] + sum[2]) + (sum[4] + sum[6]);
 }
 
 struct Row {

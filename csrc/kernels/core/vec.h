@@ -10,6 +10,7 @@
 // gcc 12 warns of its own headers: _mm512_undefined_ps() is meant to be undefined.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 #elif defined(__ARM_NEON)
@@ -31,6 +32,7 @@ SO_ALWAYS_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 SO_ALWAYS_INLINE Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
 SO_ALWAYS_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 SO_ALWAYS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+SO_ALWAYS_INLINE Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }  // a > b ? a : b
 SO_ALWAYS_INLINE Vec canonical(Vec v) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), v, broadcast(card_nan()));
 }
@@ -45,6 +47,7 @@ SO_ALWAYS_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 SO_ALWAYS_INLINE Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
 SO_ALWAYS_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 SO_ALWAYS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+SO_ALWAYS_INLINE Vec larger(Vec a, Vec b) { return _mm256_max_ps(a, b); }  // a > b ? a : b
 SO_ALWAYS_INLINE Vec canonical(Vec v) {
   return _mm256_blendv_ps(v, broadcast(card_nan()), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }

@@ -26,7 +26,7 @@ namespace step_oracle::device {
 namespace {
 
 constexpr std::size_t kAlign = 512;               // [src c10/cuda/CUDACachingAllocator.h kMinBlockSize]
-constexpr std::size_t kMinKept = 64u << 20;       // freed bytes always worth keeping
+constexpr std::size_t kMinKept = 128u << 20;      // freed bytes always worth keeping
 constexpr unsigned char kPoison = 0xff;           // a NaN in every floating format
 thread_local bool gives_noise = false;
 
