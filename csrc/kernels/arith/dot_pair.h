@@ -138,7 +138,7 @@ struct Pair {
   SO_ALWAYS_INLINE static void add_to_c(Row& row, float* c) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      store(c + v * kLanes, add(load(c + v * kLanes), add(row.acc[v], zeros())));  // -0 to +0
+      store(c + v * kLanes, add(load(c + v * kLanes), row.acc[v]));  // a sum of integers is never -0
       row.acc[v] = zeros();
     }
   }

@@ -4,8 +4,9 @@
 //           2^(F - E), E the group's largest exponent; a product times the scale, converted to int32 with truncation,
 //           is the aligned product (a * b is exact in float32). Unchecked, where all exponents are known to lie well
 //           inside the range and E not above F, the scaling is an addition to the exponent field: the units that
-//           multiply are the scarce ones. Checked, it multiplies; not safe near the ends of the exponent range, nor
-//           where an int32 sum may wrap: guards find that, and the tile's panel of k is done again in the next form.
+//           multiply are the scarce ones (on AVX-512 in dot_pair.h). Checked, it multiplies; not safe near the ends of
+//           the exponent range, nor where an int32 sum may wrap: guards find that, and the tile's panel of k is done
+//           again in the next form.
 //   wide    double lanes, any finite factors whose sums cannot overflow float32.
 //   scalar  arith/dot_add.h, the caller's: rows and columns that hold an infinity or NaN, and sums that may overflow.
 //

@@ -2,8 +2,8 @@
 // come widened). Operands are packed once and used for many tiles.
 //
 //   SIMT    one FMA chain an output, vectors across outputs;
-//   tensor  arith/dot_tile.h. 3xTF32: each step of 8 is small(A) big(B), big(A) small(B), big(A) big(B), in a temporary
-//           that is added to C after the first step of every tile of 32.
+//   tensor  arith/dot_tile.h, dot_pair.h. 3xTF32: each step of 8 is small(A) big(B), big(A) small(B), big(A) big(B), in
+//           a temporary that is added to C after the first step of every tile of 32.
 //
 // Infinities and NaN among the operands, and sums that may overflow, go output by output through arith/dot_add.h.
 #pragma once

@@ -8,6 +8,7 @@
 #include "csrc/kernels/arith/philox.h"
 #include "csrc/kernels/attention/mem_efficient.h"
 #include "csrc/kernels/core/bits.h"
+#include "csrc/kernels/core/vec.h"
 
 SO_ISA_BEGIN
 namespace mem_rows {
