@@ -9,36 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import arith, attention, products, vectors
+from .case import FAMILIES, base_of
 from .context import ROOT, Context
 from .output import Output, OutputError
 
-# first words of a vector's name -> the family of step_oracle/data/evidence.json
-FAMILIES = {
-    "foreach_norm": "reduce",
-    "foreach": "pointwise",
-    "fused": "optimizer",
-    "softmax": "softmax",
-    "log_softmax": "softmax",
-    "layer_norm": "norm",
-    "rms_norm": "norm",
-    "nll": "loss",
-    "group_norm": "norm",
-    "gn": "norm",
-    "cumprod": "reduce",
-    "embedding": "indexing",
-    "index_put": "indexing",
-    "cumsum": "reduce",
-    "sum": "reduce",
-    "mean": "reduce",
-    "norm2": "reduce",
-    "uniform": "random",
-    "bernoulli": "random",
-    "dropout": "random",
-}
-
 
 def family_of(vector: str) -> str:
-    return next((f for prefix, f in FAMILIES.items() if vector.startswith(prefix)), "pointwise")
+    """Of the evidence table."""
+    return FAMILIES[base_of(vector.partition(".")[0])]
 
 
 @dataclass

@@ -14,6 +14,7 @@ from typing import Any
 import outputs
 import pytest
 from probe import arith, attention, build, compare, products, source, store, vectors
+from probe.case import FAMILIES
 
 LIGHT = ("arith", "products", "attention", "steps", "costs")
 
@@ -96,7 +97,7 @@ def test_a_family_needs_every_vector_of_the_tree(real: pathlib.Path, tmp_path: p
 
 def test_all_vectors_raise_every_family(real: pathlib.Path, tmp_path: pathlib.Path) -> None:
     raised = grades_of(real, tmp_path)
-    assert set(raised) >= {"softmax", "norm", "reduce", "loss", "optimizer", "pointwise"}
+    assert set(raised) == set(FAMILIES.values())
     count = sum("outputs" in r for n, r in outputs.own_vectors().items() if compare.family_of(n) == "softmax")
     assert raised["softmax"] == f"all {count} reachable vectors on NVIDIA H100 PCIe"
 
@@ -344,6 +345,8 @@ def test_the_documented_numbers() -> None:
     assert f"| {len(vectors.all_names())} files |" in text and f"| {len(arith.FUNCTIONS)} functions |" in text
     parts = len(products.SETTINGS) * -(-(len(products.GPT) + products.RANDOM) // products.PART)
     assert f"| {parts} parts |" in text
+    given = sum("outputs" in r for r in outputs.own_vectors().values())
+    assert f"no op reaches {len(vectors.all_names()) - given} (" in text and f"the other {given} agree" in text
     assert "not against a forger" in text
 
 
