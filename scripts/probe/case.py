@@ -40,6 +40,11 @@ class Case:
         return [DTYPES[t] for t in self.name[len(self.base) :].split("_") if t in DTYPES]
 
     @property
+    def mixed(self) -> bool:
+        """Parameters are float32."""
+        return self.name.endswith("_mixed")
+
+    @property
     def result(self) -> torch.dtype | None:
         """The type to ask for, where the op would give another."""
         return self.types[1] if len(self.types) > 1 else None

@@ -87,12 +87,38 @@ no_call(
 # --- batch norm: samples x channels x places, or rows x channels ----------------------------------------------------
 
 
-@calls("norm", "batch_norm", "batch_norm_pure", "batch_norm_last")
-def batch_norm(c: Case) -> Arrays:
+def statistics(c: Case) -> Arrays:
     return named("mean var", aten.batch_norm_update_stats(c["x"], None, None, 0.1))
 
 
-@calls("norm", "batch_norm_bwd", "batch_norm_pure_bwd", "batch_norm_last_bwd")
+def sums(c: Case, mean: T, invstd: T) -> Arrays:
+    weight = torch.ones(c["x"].size(1), dtype=torch.float32 if c.mixed else c.types[0], device=c.device)
+    out = aten.batch_norm_backward_reduce(c["dy"], c["x"], mean, invstd, weight, *ALL)
+    return named("sum_dy sum_dy_xmu dgamma dbeta", out)
+
+
+@calls("norm", "batch_norm", "batch_norm_pure", "batch_norm_last")
+def batch_norm(c: Case) -> Arrays:
+    y = aten.batch_norm_elemt(c["x"], c["gamma"], c["beta"], c["given_mean"], c["given_invstd"], 1e-5)
+    return statistics(c) | {"y": y.flatten()}
+
+
+@calls("norm", "batch_norm_reduce")
+def batch_norm_sums(c: Case) -> Arrays:
+    return sums(c, c["mean"], c["invstd"])
+
+
+@calls("norm", "batch_norm_blocks")
+def batch_norm_blocks(c: Case) -> Arrays:
+    return statistics(c) | sums(c, c["given_mean"], c["given_invstd"])
+
+
+@calls("norm", "batch_norm_last_bwd")
+def batch_norm_last_backward(c: Case) -> Arrays:
+    return sums(c, c["mean"], c["invstd"]) | batch_norm_backward(c)
+
+
+@calls("norm", "batch_norm_bwd", "batch_norm_pure_bwd")
 def batch_norm_backward(c: Case) -> Arrays:
     train = c.mode == c.shape or not c.shape.endswith(":0")
     given = (c["dy"], c["x"], c["gamma"], c.get("running_mean"), c.get("running_var"), c["mean"], c["invstd"])
@@ -115,17 +141,13 @@ def batch_norm_evaluated(c: Case) -> Arrays:
     return {"out": aten.native_batch_norm_backward(*given, False, 1e-5, [True, False, False])[0].flatten()}
 
 
-no_call(
-    "norm",
-    "torch's op for sums alone is SyncBatchNorm's, which this tree refuses",
-    "batch_norm_blocks",
-    "batch_norm_reduce",
-    "batch_norm_elemt_bwd",
-)
+@calls("norm", "bn_y_general")
+def batch_norm_general(c: Case) -> Arrays:
+    """One element a channel, of a tensor without a layout."""
+    x = c["x"].repeat_interleave(2)[::2].view(1, -1)
+    return {"out": aten.batch_norm_elemt(x, c["y"], c["z"], c["u"], c["v"], 1e-5).flatten()}
+
+
+no_call("norm", "torch takes one kernel for sums and gradient of planes", "batch_norm_elemt_bwd")
 no_call("norm", "the op takes mean and variance from the tensor, not from its caller", "batch_norm_update")
-no_call(
-    "norm",
-    "a map of tensors without a common layout: its statistics are given to no op",
-    "bn_y_general",
-    "bn_dx_general",
-)
+no_call("norm", "a map of tensors without a common layout: the op computes its sums", "bn_dx_general")

@@ -186,3 +186,46 @@ def test_a_step_replays(tmp_path: pathlib.Path) -> None:
     for mode in ("op-local", "end-to-end"):
         report = step_oracle.replay(str(path), mode=mode)
         assert report.ok and report.counts["mismatch"] == 0 and report.counts["unmodelled"] == 0, (mode, report.counts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", ["planes", "rows", "transposed"])
+def test_the_parts_that_synchronised_batch_norm_calls(dtype: torch.dtype, layout: str) -> None:
+    """The map is evaluation's, with the caller's statistics; the sums' gradients are native_batch_norm_backward's."""
+    shape = (37, 4) if layout == "rows" else (3, 4, 5, 6)
+    x, dy = drawn(*shape, dtype=dtype).to("oracle"), drawn(*shape, dtype=dtype).to("oracle")
+    if layout == "transposed":
+        x, dy = x.mT.contiguous().mT, dy.mT.contiguous().mT
+    weight, bias, mean, var = (drawn(4).abs().add(0.5).to("oracle") for _ in range(4))
+    aten = torch.ops.aten
+    want, _, invstd = aten.native_batch_norm(x, weight, bias, mean, var, False, 0.1, 1e-5)
+    got = aten.batch_norm_elemt(x, weight, bias, mean, invstd, 1e-5)
+    assert same(got.cpu(), want.cpu()) and got.is_contiguous()
+    given = torch.empty_strided(got.shape, got.stride()[::-1] if layout == "rows" else got.stride(), dtype=dtype)
+    given = given.to("oracle")
+    assert same(torch.batch_norm_elemt(x, weight, bias, mean, invstd, 1e-5, out=given).cpu(), want.cpu())
+    stats = (mean, invstd)
+    _, dgamma, dbeta = aten.native_batch_norm_backward(
+        dy, x, weight, None, None, *stats, True, 1e-5, [False, True, True]
+    )
+    sums = aten.batch_norm_backward_reduce(dy, x, *stats, weight, True, True, True)
+    assert same(sums[2].cpu(), dgamma.cpu()) and same(sums[3].cpu(), dbeta.cpu())
+    assert [s.dtype for s in sums] == [torch.float32] * 4
+    assert same(sums[0].cpu(), dbeta.cpu()), "the gradient of the bias is the sum"
+    places = [d for d in range(x.dim()) if d != 1]
+    centred = x.cpu().double() - mean.cpu().double().view(1, -1, *[1] * (x.dim() - 2))
+    exact = (dy.cpu().double() * centred).sum(places)
+    assert (sums[1].cpu().double() - exact).abs().max() <= (1e-4 if dtype == torch.float32 else 0.5)
+
+
+def test_statistics_of_another_type_or_size_are_refused() -> None:
+    x, good, bad = drawn(5, 4).to("oracle"), torch.ones(4, device="oracle"), torch.ones(3, device="oracle")
+    aten = torch.ops.aten
+    with pytest.raises(NotImplementedError, match="batch_norm_elemt.*mean and invstd"):
+        aten.batch_norm_elemt(x, None, None, good.half(), good, 1e-5)
+    with pytest.raises(RuntimeError, match=r"batch_norm_elemt: mean or invstd of shape \[3\]"):
+        aten.batch_norm_elemt(x, None, None, good, bad, 1e-5)
+    with pytest.raises(RuntimeError, match=r"batch_norm_backward_reduce: grad_out of shape \[5, 3\]"):
+        aten.batch_norm_backward_reduce(x[:, :3], x, good, good, good, True, True, True)
+    with pytest.raises(NotImplementedError, match="batch_norm_backward_reduce"):
+        aten.batch_norm_backward_reduce(x.half(), x, good, good, good, True, True, True)

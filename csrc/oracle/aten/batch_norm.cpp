@@ -85,6 +85,16 @@ BatchShape shape_of(const at::Tensor& input, std::string_view op, std::initializ
 }
 at::TensorOptions float_options(const at::Tensor& t) { return t.options().dtype(at::kFloat); }
 
+// Those that a caller gives.
+void require_statistics(const at::Tensor& input, const at::Tensor& mean, const at::Tensor& invstd,
+                        std::string_view op) {
+  for (const at::Tensor& t : {mean, invstd}) {
+    require_dtype(t, at::kFloat, op, "mean and invstd");
+    TORCH_CHECK(input.dim() >= 2 && t.dim() == 1 && t.size(0) == input.size(1), op, ": mean or invstd of shape ",
+                t.sizes(), " for an input of shape ", input.sizes(), ": give one number a channel");
+  }
+}
+
 // Mean and variance, divided by the count.
 std::tuple<at::Tensor, at::Tensor> mean_var(const at::Tensor& input, std::string_view op) {
   if (impl_of(input) == Impl::kGeneral) {
@@ -225,6 +235,20 @@ std::tuple<at::Tensor, at::Tensor> batch_norm_update_stats(const at::Tensor& inp
   return {mean, var};
 }
 
+// SyncBatchNorm's map, with statistics of all processes. CUDA does not read eps.
+constexpr const char* kElement = "batch_norm_elemt";
+at::Tensor& batch_norm_elemt_out(const at::Tensor& input, const Optional& weight, const Optional& bias,
+                                 const at::Tensor& mean, const at::Tensor& invstd, double /*eps*/, at::Tensor& out) {
+  require_statistics(input, mean, invstd, kElement);
+  elementwise(input, given(weight), given(bias), mean.contiguous(), invstd.contiguous(), out, kElement);
+  return out;
+}
+at::Tensor batch_norm_elemt(const at::Tensor& input, const Optional& weight, const Optional& bias,
+                            const at::Tensor& mean, const at::Tensor& invstd, double eps) {
+  at::Tensor out = at::empty_like(input, input.suggest_memory_format());
+  return batch_norm_elemt_out(input, weight, bias, mean, invstd, eps, out);
+}
+
 // ---- backward
 constexpr const char* kBackward = "native_batch_norm_backward";
 
@@ -258,9 +282,10 @@ struct Sums {
   at::Tensor dy, dy_xmu, dgamma, dbeta;
 };
 // batch_norm_backward_reduce_cuda
-Sums sums_of(const Backward& g) {
-  const BatchShape s = shape_of(g.x, kBackward, {g.weight});
-  const bool rows = in_rows(g.dy) && in_rows(g.x) && (!g.weight.defined() || g.weight.is_contiguous());
+Sums sums_of(const Backward& g, std::string_view op) {
+  const BatchShape s = shape_of(g.x, op, {g.weight});
+  const bool rows = in_rows(g.dy) && in_rows(g.x) && (!g.weight.defined() || g.weight.is_contiguous()) &&
+                    g.mean.is_contiguous() && g.invstd.is_contiguous();
   const at::Tensor x = as_planes(g.x), dy = as_planes(g.dy);
   const auto room = [&](bool wanted, const at::TensorOptions& options) {
     return wanted ? at::empty({s.channels}, options) : at::Tensor();
@@ -272,8 +297,9 @@ Sums sums_of(const Backward& g) {
   Sums out{room(rows || g.mask[0], options), room(rows || g.mask[0], options),
            room(has_weight && (rows || g.mask[1]), has_weight ? g.weight.options() : options),
            room(has_weight && (rows || g.mask[2]), has_weight ? g.weight.options() : options)};
-  norm::batch_sums({s, rows, layout_of(x), layout_of(dy), x.const_data_ptr(), dy.const_data_ptr(), floats_of(g.mean),
-                    floats_of(g.invstd), static_cast<float*>(data(out.dy)), static_cast<float*>(data(out.dy_xmu)),
+  const at::Tensor mean = g.mean.contiguous(), invstd = g.invstd.contiguous();
+  norm::batch_sums({s, rows, layout_of(x), layout_of(dy), x.const_data_ptr(), dy.const_data_ptr(), floats_of(mean),
+                    floats_of(invstd), static_cast<float*>(data(out.dy)), static_cast<float*>(data(out.dy_xmu)),
                     data(out.dgamma), data(out.dbeta)});
   return out;
 }
@@ -316,10 +342,23 @@ Three batch_norm_backward(const at::Tensor& grad_out, const at::Tensor& input, c
   g.mean = g.mean.contiguous();
   g.invstd = g.invstd.contiguous();
   Sums sums;
-  if (reduces) sums = sums_of(g);
+  if (reduces) sums = sums_of(g, kBackward);
   at::Tensor dx;
   if (mask[0]) dx = input_gradient(g, train ? &sums : nullptr);
   return {dx, sums.dgamma, sums.dbeta};
+}
+// SyncBatchNorm's: the sums of this process.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward_reduce(
+    const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& invstd,
+    const Optional& weight, bool input_g, bool weight_g, bool bias_g) {
+  constexpr const char* kName = "batch_norm_backward_reduce";
+  require_dtype(grad_out, input.scalar_type(), kName, "grad_out");
+  TORCH_CHECK(grad_out.sizes() == input.sizes(), kName, ": grad_out of shape ", grad_out.sizes(),
+              " for an input of shape ", input.sizes());
+  require_statistics(input, mean, invstd, kName);
+  const Backward g{grad_out, input, given(weight), {}, {}, mean, invstd, true, 0.0, {input_g, weight_g, bias_g}};
+  Sums s = sums_of(g, kName);
+  return {s.dy, s.dy_xmu, s.dgamma, s.dbeta};
 }
 Three batch_norm_backward_chosen(const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& weight,
                                  const Optional& running_mean, const Optional& running_var, const Optional& save_mean,
