@@ -112,7 +112,7 @@ struct Forward {
     }
   }
 
-  // Of row r of a tile the keys from the (diagonal + r + 1)-th on are masked.
+  // Of row r of a tile the keys from diagonal + r + 1 on are masked.
   Int tile_diagonal(Int k0, Int end) const {
     const Int shift = diagonal(p.shape, p.mask);
     // Unsigned, as the kernel compares: a tile right of the diagonal's start is not masked at all.
@@ -352,7 +352,8 @@ struct Backward {
   // The weights (dropped) into w.scores, dS into w.grads.
   void pair(Int i, Int j, bool store_bias) {
     const Int tall = up(rows_of(i), kRowPad);
-    const Int tile_diagonal = p.mask == Mask::kNone ? kEveryColumn : i * t.queries + diagonal(p.shape, p.mask) - j * t.keys;
+    const Int shift = i * t.queries - j * t.keys + diagonal(p.shape, p.mask);
+    const Int tile_diagonal = p.mask == Mask::kNone ? kEveryColumn : shift;  // as Forward's
     zero(w.scores, tall * w.pitch), zero(w.grads, tall * w.pitch);
     multiply(w.queries[i], w.keys_turned[j], w.scores, w.pitch, tile_diagonal);
     // What is masked enters dS as a zero, of which only the gradient of the bias shows the sign.

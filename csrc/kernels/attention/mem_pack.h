@@ -166,10 +166,11 @@ inline void include_fields(const std::uint32_t* fields, Int n, ExponentRange& ra
 }
 
 #if defined(__AVX2__)
-// The two parts of float32 values and their exponent fields, a vector at a time, and the ranges of these. Infinities and
-// NaN only show in the ranges: what is returned for a vector with one is of no use.
+// The two parts of float32 values and their exponent fields, a vector at a time, and the ranges of these. Infinities
+// and NaN only show in the ranges: what is returned for a vector with one is of no use.
 class Splitter {
-  IntVec high_[2] = {broadcast_int(0), broadcast_int(0)}, below_low_[2] = {broadcast_int(~0u), broadcast_int(~0u)};
+  IntVec high_[2] = {broadcast_int(0), broadcast_int(0)};
+  IntVec below_low_[2] = {broadcast_int(~0u), broadcast_int(~0u)};
 
  public:
   struct Parts {

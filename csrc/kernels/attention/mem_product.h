@@ -142,7 +142,8 @@ struct SplitPiece {
 inline int vecs_of(Int row, Int column, Int diagonal) {
   if (diagonal == kEveryColumn) return dot_tile::kTensorVecs;
   const Int columns = diagonal + row + kRows - column;
-  return static_cast<int>(columns <= 0 ? 0 : smaller(larger(2, (columns + kLanes - 1) / kLanes), dot_tile::kTensorVecs));
+  if (columns <= 0) return 0;
+  return static_cast<int>(smaller(larger(2, (columns + kLanes - 1) / kLanes), dot_tile::kTensorVecs));
 }
 
 template <int kTerms, int kFractionBits>
