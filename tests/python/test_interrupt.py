@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -24,10 +23,13 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def run(folder: pathlib.Path, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(folder: pathlib.Path, *words: str, ignored: bool = False) -> subprocess.CompletedProcess[str]:
+    """Ctrl-C as the caller leaves it: these tests may themselves run where a shell's background jobs ignore it."""
     environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"}
     line = [sys.executable, *words]
-    return subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True, **options)
+    handler = signal.SIG_IGN if ignored else signal.SIG_DFL
+    return subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, handler))  # fmt: skip
 
 
 @pytest.mark.parametrize("words", [("step-oracle", "cards"), ("-m", "step_oracle.cli", "cards")])
@@ -42,7 +44,7 @@ def test_a_program_that_imports_it_is_interrupted_as_by_python(folder: pathlib.P
 
 
 def test_a_command_whose_caller_ignores_it_goes_on(folder: pathlib.Path) -> None:
-    done = run(folder, "step-oracle", "cards", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    done = run(folder, "step-oracle", "cards", ignored=True)
     assert (done.returncode, done.stderr) == (1, "loaded\n")
 
 
