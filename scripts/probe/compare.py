@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import arith, attention, products, vectors
+from . import arith, attention, compiled, products, vectors
 from .case import FAMILIES, base_of
 from .context import ROOT, Context
 from .output import Output, OutputError
@@ -16,6 +16,8 @@ from .output import Output, OutputError
 
 def family_of(vector: str) -> str:
     """Of the evidence table."""
+    if vector.startswith(compiled.PREFIX):
+        return compiled.family_of(vector)
     return FAMILIES[base_of(vector.partition(".")[0])]
 
 
@@ -86,7 +88,7 @@ def own_vectors() -> dict[str, set[str] | None]:
 def of_vectors(output: Output) -> list[Finding]:
     found, own, rows = [], own_vectors(), output.sections["vectors"]
     for name in rows:
-        if name not in own:
+        if name not in own and name not in compiled.rows():
             raise OutputError(f"the output has the vector {name!r}, which this tree does not have")
     for name, outputs in own.items():
         row, family = rows.get(name), family_of(name)
@@ -100,7 +102,33 @@ def of_vectors(output: Output) -> list[Finding]:
             found.append(Finding("vectors", name, kind, row.get("na", "no op of this tree reaches it"), family))
         else:
             found.append(of_vector(name, row, outputs, family, output.manifest["card"]["compute_capability"]))
-    return found
+    return found + [f for name in compiled.rows() for f in of_compiled(name, rows.get(name), output.dry)]
+
+
+def of_compiled(name: str, row: dict[str, Any] | None, dry: bool) -> list[Finding]:
+    """Of a row of tests/data/compiled; none where a dry run left it out."""
+    family, stored = family_of(name), compiled.expected(name)
+    if row is None:
+        return [] if dry else [Finding("vectors", name, "open", "not in the output", family)]
+    if "outputs" not in row:
+        why = row.get("error") or row.get("na") or "no digests of its kind"
+        return [Finding("vectors", name, "open", why, family)]
+    for k in row["outputs"]:
+        if k not in stored:
+            raise OutputError(f"the output has {k!r} of the row {name!r}, which the row does not have")
+    bad = {k: r["sha256"] for k, r in row["outputs"].items() if r["sha256"] != stored[k]}
+    if bad:
+        k = next(iter(bad))
+        text = f"output {k}: the card has {row['outputs'][k].get('few', [])}, the row {stored_words(name, k)}"
+        return [Finding("vectors", name, "contradicted", text, family, {"compiled": name, "sha256": bad})]
+    missing = sorted(set(stored) - set(row["outputs"]))
+    if missing:
+        return [Finding("vectors", name, "open", f"without its output {missing[0]}", family)]
+    return [Finding("vectors", name, "confirmed", "", family)]
+
+
+def stored_words(name: str, output: str) -> list[str]:
+    return list(compiled.rows()[name]["outputs"][output]["few"])
 
 
 def of_vector(name: str, row: dict[str, Any], outputs: set[str], family: str, cc: str) -> Finding:
@@ -394,6 +422,9 @@ def is_met(claim: dict[str, Any]) -> bool:
     if "vector" in claim:
         own = expected(claim["vector"])
         return all(own.get(k) == d for k, d in claim["digests"].items())
+    if "compiled" in claim:
+        known = claim["compiled"] in compiled.rows()
+        return known and all(compiled.expected(claim["compiled"]).get(k) == d for k, d in claim["sha256"].items())
     if "attention" in claim:
         case = attention.cases().get(claim["attention"])
         return case is not None and all(case["arrays"][k]["sha256"] == d for k, d in claim["sha256"].items())

@@ -269,6 +269,19 @@ _PRODUCTS = row(
     }
 )
 _ATTENTION = row({"outputs": table(r"[a-z_]{1,20}", row({"sha256": HEX64, "equal": flag}), 10), "equal": flag})
+_COMPILED = row(
+    {
+        "outputs": table(
+            r"[A-Za-z0-9_]{1,64}",
+            row(
+                {"sha256": text(r"[0-9a-f]{32}", "32 hexadecimal digits")},
+                {"few": listed(_WORD, 4), "count": integer(0, 1 << 48)},
+            ),
+            100,
+        ),
+        "equal": flag,
+    }
+)
 _TRACE = row(
     {
         "name": text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.trace", "a trace's name"),
@@ -292,7 +305,7 @@ _STEPS = row(
 _COSTS = table(r"[a-z :]{1,60}", number, 20)
 _NAMES = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}(/[A-Za-z0-9_.-]{1,120}){0,2}"
 UNITS = {
-    "vectors": either(_NA, _ERROR, _VECTOR),
+    "vectors": either(_NA, _ERROR, _VECTOR, _COMPILED),
     "arith": either(_ERROR, _ARITH),
     "products": either(_ERROR, _PRODUCTS),
     "attention": either(_NA, _ERROR, _ATTENTION),

@@ -16,7 +16,14 @@ def is_stray(name: str) -> bool:
 
 def source_key() -> str:
     digest = hashlib.sha256()
-    for folder in ("csrc/record", "scripts/probe", "tests/data/witness", "tests/data/attention"):
+    for folder in (
+        "csrc/record",
+        "scripts/probe",
+        "tests/data/witness",
+        "tests/data/compiled",
+        "tests/compiled",
+        "tests/data/attention",
+    ):
         for path in sorted((ROOT / folder).rglob("*")):
             stray = "__pycache__" in path.parts or is_stray(path.name)
             if path.is_file() and not stray and not (folder == "scripts/probe" and path.name in _IMPORT):

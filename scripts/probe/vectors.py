@@ -1,4 +1,4 @@
-"""Section 3: every vector of tests/data/witness through torch's own ops.
+"""Section 3: every vector of tests/data/witness, and every row of tests/data/compiled, through torch's own ops.
 
 A unit is a file. Digests of the outputs, whether they are the file's, and the first differences where they are not. The
 whole output is kept then (up to 256 KiB), so that the vector can be replaced by what the card says.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 import torch
 
-from . import families, maps, norms, windows  # noqa: F401  each registers its calls
+from . import compiled, families, maps, norms, windows  # noqa: F401  each registers its calls
 from .case import CALLS, Arrays, Case, NoCall
 from .context import ROOT, Context, bits, first_differences
 from .source import is_stray
@@ -62,7 +62,11 @@ def load(name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def units(ctx: Context) -> list[str]:
-    return all_names()[::41] if ctx.dry else all_names()
+    return all_units()[::41] if ctx.dry else all_units()
+
+
+def all_units() -> list[str]:
+    return [*all_names(), *compiled.rows()]
 
 
 def all_names() -> list[str]:
@@ -76,6 +80,8 @@ def call(meta: dict[str, Any], arrays: Arrays, device: torch.device) -> Arrays:
 
 
 def run(ctx: Context, name: str) -> dict[str, Any]:
+    if name.startswith(compiled.PREFIX):
+        return compiled.run(ctx, name)
     meta, stored = load(name)
     sent = {k: v.to(ctx.device) for k, v in stored.items() if k.startswith("in_")}
     try:

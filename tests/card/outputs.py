@@ -99,7 +99,7 @@ def own_vectors() -> dict[str, Any]:
 
     plans.quiet()
     with step_oracle.card("h100-pcie"):
-        return {n: vectors.run(context.Context(True, pathlib.Path()), n) for n in vectors.all_names()}
+        return {n: vectors.run(context.Context(True, pathlib.Path()), n) for n in vectors.all_units()}
 
 
 def of_all_vectors(folder: pathlib.Path) -> pathlib.Path:

@@ -12,7 +12,7 @@ from typing import Any
 
 import outputs
 import pytest
-from probe import case, context, products, store, vectors
+from probe import case, compare, compiled, context, products, store, vectors
 
 import step_oracle
 
@@ -52,7 +52,9 @@ REASONS = {
 
 def test_every_vector_is_given_or_out_of_reach() -> None:
     """The public op on the virtual card gives the bytes of PyTorch's compiled kernel; where none can, it says why."""
-    rows = outputs.own_vectors()
+    own = outputs.own_vectors()
+    assert [n for n in compiled.rows() if own[n]["equal"] is not True] == [] and len(compiled.rows()) == 1173
+    rows = {n: own[n] for n in vectors.all_names()}
     print(f"{sum('outputs' in r for r in rows.values())} of {len(rows)} vectors")
     assert [n for n, r in rows.items() if "na" not in r and r["equal"] is not True] == []
     assert collections.Counter(r["na"] for r in rows.values() if "na" in r) == REASONS
@@ -69,7 +71,9 @@ INSIDE = {
 
 def test_every_output_that_an_op_gives_is_compared() -> None:
     inside: dict[str, set[str]] = {}
-    for name, row in outputs.own_vectors().items():
+    own = outputs.own_vectors()
+    assert all(set(own[n]["outputs"]) == set(compiled.expected(n)) for n in compiled.rows())
+    for name, row in ((n, own[n]) for n in vectors.all_names()):
         if "outputs" in row:
             stored = {k.removeprefix("out_") for k in vectors.load(name)[1] if k.startswith("out_") and "@" not in k}
             inside.setdefault(case.base_of(name.partition(".")[0]), set()).update(stored - set(row["outputs"]))
@@ -92,6 +96,24 @@ def test_one_bit_of_a_vector_is_noticed(monkeypatch: pytest.MonkeyPatch, name: s
             row = vectors.run(context.Context(True, pathlib.Path()), name)
         assert row["equal"] is False, changed
         assert [k for k, r in row["outputs"].items() if "first" in r] == [changed.removeprefix("out_")]
+
+
+def test_another_word_of_a_compiled_row_is_a_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "compiled/pointwise/floor.f32.2600"
+    rows = compiled.rows()
+    with step_oracle.card("h100-pcie"):
+        own = vectors.run(context.Context(True, pathlib.Path()), name)
+        assert own["equal"] is True and [f.kind for f in compare.of_compiled(name, own, False)] == ["confirmed"]
+        monkeypatch.setitem(rows, name, rows[name] | {"op": "ceil"})
+        other = vectors.run(context.Context(True, pathlib.Path()), name)
+    assert other["equal"] is False and len(other["outputs"]["out"]["few"]) == 4
+    (finding,) = compare.of_compiled(name, other, False)
+    assert finding.kind == "contradicted" and finding.family == "pointwise" and "the card has" in finding.text
+    assert not compare.is_met(finding.claim)
+    assert compare.is_met({"compiled": name, "sha256": compiled.expected(name)})
+    for row, kind in ((None, "open"), ({"error": "x"}, "open"), ({"na": "x"}, "open"), ({"outputs": {}}, "open")):
+        assert [f.kind for f in compare.of_compiled(name, row, False)] == [kind]
+    assert compare.of_compiled(name, None, True) == []
 
 
 def test_steps_leave_traces(dry: pathlib.Path) -> None:

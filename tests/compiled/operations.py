@@ -275,7 +275,8 @@ OPERATIONS["amp_update"] = _update
 
 def rewind(row: Row) -> None:
     state = struct.pack("<QQ", row["notes"]["seed"], row["notes"]["offset"])
-    torch.oracle.set_rng_state(torch.tensor(list(state), dtype=torch.uint8), row["device"])
+    device = torch.device(row["device"])
+    getattr(torch, device.type).set_rng_state(torch.tensor(list(state), dtype=torch.uint8), device)
 
 
 def drawn(name: str, draw: Callable[[torch.Tensor, Inputs], torch.Tensor]) -> None:
