@@ -87,6 +87,8 @@ def own_vectors() -> dict[str, set[str] | None]:
 
 def of_vectors(output: Output) -> list[Finding]:
     found, own, rows = [], own_vectors(), output.sections["vectors"]
+    major, minor = map(int, output.manifest["card"]["compute_capability"].split("."))
+    capability = major, minor
     for name in rows:
         if name not in own and name not in compiled.rows():
             raise OutputError(f"the output has the vector {name!r}, which this tree does not have")
@@ -101,15 +103,19 @@ def of_vectors(output: Output) -> list[Finding]:
             kind = "na" if outputs is None else "open"
             found.append(Finding("vectors", name, kind, row.get("na", "no op of this tree reaches it"), family))
         else:
-            found.append(of_vector(name, row, outputs, family, output.manifest["card"]["compute_capability"]))
-    return found + [f for name in compiled.rows() for f in of_compiled(name, rows.get(name), output.dry)]
+            found.append(of_vector(name, row, outputs, family, capability))
+    return found + [f for n in compiled.rows() for f in of_compiled(n, rows.get(n), capability, output.dry)]
 
 
-def of_compiled(name: str, row: dict[str, Any] | None, dry: bool) -> list[Finding]:
+def of_compiled(name: str, row: dict[str, Any] | None, capability: tuple[int, int], dry: bool) -> list[Finding]:
     """Of a row of tests/data/compiled; none where a dry run left it out."""
     family, stored = family_of(name), compiled.expected(name)
+    if row is None and dry:
+        return []
+    if why := compiled.unreachable(name, capability):
+        return [Finding("vectors", name, "na", why, family)]
     if row is None:
-        return [] if dry else [Finding("vectors", name, "open", "not in the output", family)]
+        return [Finding("vectors", name, "open", "not in the output", family)]
     if "outputs" not in row:
         why = row.get("error") or row.get("na") or "no digests of its kind"
         return [Finding("vectors", name, "open", why, family)]
@@ -131,12 +137,11 @@ def stored_words(name: str, output: str) -> list[str]:
     return list(compiled.rows()[name]["outputs"][output]["few"])
 
 
-def of_vector(name: str, row: dict[str, Any], outputs: set[str], family: str, cc: str) -> Finding:
+def of_vector(name: str, row: dict[str, Any], outputs: set[str], family: str, capability: tuple[int, int]) -> Finding:
     stored = expected(name)
 
     def key(output: str) -> str:
-        other = f"out_{output}@sm_{cc.replace('.', '')}"
-        return other if other in stored else f"out_{output}"
+        return vectors.stored_name(output, stored, capability)
 
     for k in row["outputs"]:
         if key(k) not in stored:

@@ -23,6 +23,11 @@ class Context:
     def device(self) -> str:
         return "oracle" if self.dry else "cuda"
 
+    @property
+    def capability(self) -> tuple[int, int]:
+        found: tuple[int, int] = getattr(torch, self.device).get_device_capability()
+        return found
+
     def late(self) -> bool:
         return time.monotonic() > self.deadline
 

@@ -10,6 +10,7 @@ import base64
 import ctypes
 import json
 import lzma
+from collections.abc import Iterable
 from typing import Any
 
 import numpy
@@ -61,6 +62,12 @@ def load(name: str) -> tuple[dict[str, Any], Arrays]:
     return meta, arrays
 
 
+def stored_name(output: str, stored: Iterable[str], capability: tuple[int, int]) -> str:
+    """Of an output in its file, which has it once more where an architecture's bytes are others."""
+    own = f"out_{output}@sm_{capability[0]}{capability[1]}"
+    return own if own in stored else f"out_{output}"
+
+
 def units(ctx: Context) -> list[str]:
     return all_units()[::41] if ctx.dry else all_units()
 
@@ -90,7 +97,7 @@ def run(ctx: Context, name: str) -> dict[str, Any]:
         return {"na": str(e)}
     result: dict[str, Any] = {"outputs": {}, "equal": True}
     for key, t in got.items():
-        want = stored.get(f"out_{key}")
+        want = stored.get(stored_name(key, stored, ctx.capability))
         if want is None:
             continue
         row: dict[str, Any] = {"digest": ctx.digest(t)}
