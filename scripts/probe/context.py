@@ -70,6 +70,8 @@ def bits(t: torch.Tensor) -> torch.Tensor:
 
 def first_differences(got: torch.Tensor, want: torch.Tensor, most: int = 8) -> list[Any]:
     """[index, got, want] as hexadecimal bit patterns."""
+    if got.element_size() != want.element_size():
+        return [["bytes", got.element_size(), want.element_size()]]
     a, b = bits(got), bits(want)
     if a.numel() != b.numel():
         return [["elements", a.numel(), b.numel()]]

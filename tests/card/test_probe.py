@@ -12,6 +12,7 @@ from typing import Any
 
 import outputs
 import pytest
+import torch
 from probe import case, compare, compiled, context, products, store, vectors
 
 import step_oracle
@@ -128,6 +129,13 @@ def test_another_word_of_a_compiled_row_is_a_contradiction(monkeypatch: pytest.M
     for row, kind in ((None, "open"), ({"error": "x"}, "open"), ({"na": "x"}, "open"), ({"outputs": {}}, "open")):
         assert [f.kind for f in compare.of_compiled(name, row, (9, 0), False)] == [kind]
     assert compare.of_compiled(name, None, (9, 0), True) == []
+
+
+def test_zeros_of_another_width_differ() -> None:
+    zeros = [torch.zeros(3, dtype=d) for d in (torch.float32, torch.bfloat16)]
+    assert context.first_differences(*zeros) == [["bytes", 4, 2]]
+    assert context.first_differences(zeros[0], torch.zeros(2)) == [["elements", 3, 2]]
+    assert context.first_differences(zeros[0], zeros[0]) == []
 
 
 def test_steps_leave_traces(dry: pathlib.Path) -> None:
