@@ -97,7 +97,9 @@ struct Setting {
   float dropout;
   bool bias;
   std::int64_t splits;
-  int flavour;  // 0 ordinary, 1 wide exponents, 2 infinities and NaN, 3 tiny, 4 sums that cancel, and runs of zeros
+  // 0 ordinary, 1 wide exponents, 2 infinities and NaN, 3 tiny, 4 sums that cancel and runs of zeros, 5 queries of which
+  // only the small part is not zero
+  int flavour;
 };
 
 using Bytes = std::vector<std::uint8_t>;
@@ -111,6 +113,8 @@ Bytes values(const Setting& s, std::int64_t n, std::uint32_t seed) {
     if (s.flavour == 2 && random() % 61 == 0) x = random() % 2 ? std::numeric_limits<float>::infinity() : std::nanf("");
     if (s.flavour == 3) x = std::ldexp(x, s.type == DType::kF32 ? -70 : -9);
     if (s.flavour == 4) x = i / 48 % 3 == 0 ? 0.0f : (random() % 2 ? 1.0f : -1.0f) + (random() % 4 ? 0.0f : 0x1.8p-12f);
+    if (s.flavour == 5 && seed == 1) x = float_of(0x1000u + random() % 0x1000u);
+    if (s.flavour == 5 && seed == 2) x = std::ldexp(x < 0.0f ? -1.0f : 1.0f, static_cast<int>(110 + random() % 17));
     if (random() % 13 == 0) x = 0.0f;
     const std::uint32_t f = bits_of(x);
     const std::uint16_t h = s.type == DType::kBF16 ? convert::to_bf16(x) : convert::to_fp16(x);
@@ -200,6 +204,8 @@ std::vector<Setting> settings() {
     all.push_back({type, cc, ragged, Mask::kCausalTopLeft, 0.3f, true, 1, 4});
     all.push_back({type, cc, wide, Mask::kCausalBottomRight, 0.0f, false, 1, 4});
   }
+  for (const int cc : {80, 90}) all.push_back({DType::kF32, cc, {1, 2, 5, 40, 24, 8}, Mask::kNone, 0.0f, false, 1, 5});
+  for (const int cc : {75, 90}) all.push_back({DType::kF16, cc, {1, 1, 8, 8, 36, 44}, Mask::kNone, 0.0f, false, 1, 0});
   all.push_back({DType::kF32, 75, {1, 1, 150, 200, 8, 8}, Mask::kNone, 0.0f, false, 3, 0});
   all.push_back({DType::kF32, 86, {1, 1, 130, 130, 8, 8}, Mask::kCausalTopLeft, 0.0f, false, 3, 0});
   return all;

@@ -303,9 +303,14 @@ inline void mark_live(Rows& to, Int row, bool some_zero) {
     }
     live[q] = static_cast<std::uint8_t>((row % kRows ? live[q] : 0) | (any != 0 ? 1 : 0));
   }
-  if (some_zero) {  // where a big part is zero, so is its small one
-    while (begin < end && !live[begin]) begin += terms;
-    while (begin < end && !live[end - terms]) end -= terms;
+  if (some_zero) {
+    const auto is_live = [&](Int q) {
+      for (Int p = 0; p < l.planes; ++p)
+        if (live[p * l.padded + q]) return true;
+      return false;
+    };
+    while (begin < end && !is_live(begin)) begin += terms;
+    while (begin < end && !is_live(end - terms)) end -= terms;
   }
   to.live_begin[row / kRows] = begin, to.live_end[row / kRows] = end;
 }
@@ -348,7 +353,7 @@ inline void split_line(Rows& to, Int row, const float* line, int b_high, Splitte
       store_int(a + p * l.padded + q, parts.value[p]);
       store_int(exponent + p * l.padded + q, add_int(two, shift_left<16>(two)));
     }
-    least = min_unsigned(least, parts.field[kSmall]);  // 0 where the big part is 0, too
+    least = min_unsigned(least, min_unsigned(parts.field[kBig], parts.field[kSmall]));
   }
   mark_live(to, row, any_unsigned_at_most(least, 0));
 }

@@ -97,18 +97,19 @@ float element(const Arithmetic& m, const Matrix& a, Int i, const Matrix& b, Int 
     for (Int k = 0; k < depth; ++k) c = fma(a.at(i, k), b.at(j, k), c);
     return c;
   }
-  if (m.type != DType::kF32) {
-    for (Int k0 = 0; k0 < depth; k0 += 8) {
-      std::uint16_t x[8] = {}, y[8] = {};
-      for (Int k = k0; k < std::min(depth, k0 + 8); ++k)
-        x[k - k0] = pattern(m.type, a.at(i, k)), y[k - k0] = pattern(m.type, b.at(j, k));
-      c = m.type == DType::kBF16 ? mma<Bf16Format>(x, y, c, m.adder) : mma<Fp16Format>(x, y, c, m.adder);
-    }
-    return c;
-  }
   constexpr Int kTile = 32;
   const bool leads = remainder == Remainder::kFirst && rival != Rival::kRemainderLast;
   const Int first = leads && depth % kTile ? depth % kTile : kTile;
+  if (m.type != DType::kF32) {
+    for (Int begin = 0, end = std::min(first, depth); begin < depth; begin = end, end = std::min(depth, end + kTile))
+      for (Int k0 = begin; k0 < end; k0 += 8) {
+        std::uint16_t x[8] = {}, y[8] = {};
+        for (Int k = k0; k < std::min(end, k0 + 8); ++k)
+          x[k - k0] = pattern(m.type, a.at(i, k)), y[k - k0] = pattern(m.type, b.at(j, k));
+        c = m.type == DType::kBF16 ? mma<Bf16Format>(x, y, c, m.adder) : mma<Fp16Format>(x, y, c, m.adder);
+      }
+    return c;
+  }
   float staged = 0.0f;
   for (Int begin = 0, end = std::min(first, depth); begin < depth; begin = end, end = std::min(depth, end + kTile))
     for (Int step = 0; step < kTile / 8; ++step) {
