@@ -441,13 +441,20 @@ struct Backward {
     for (Int r = 0; r < n; ++r) slopes[r] = narrow<K>(dp[r]);
   }
 
-  // The slopes of keys beyond the last: weight 0 times (grad_out * 0 - sum).
+  // The slopes of keys beyond the last, zeros that are masked. Their weights are 0 only where the scale is above 0.
   void fill_slopes_beyond() {
+    const Int n = t.queries;
     for (Int j = cols; j < t.keys; ++j)
-      for (Int r = 0; r < t.queries; ++r) {
-        const float sum = w.sums[row0 + r];
-        const bool nan = r < rows && (w.grads_turned.special[row0 + r] || sum - sum != 0.0f);
-        w.slopes.raw[j * w.slopes.pitch + r] = nan ? narrow<K>(card_nan()) : std::uint16_t{0};
+      for (Int r = 0; r < n; ++r) {
+        float slope = 0.0f;
+        if (r < rows) {
+          const float weight = mufu::ex2(flash::minus_infinity() * c.scale_log2 - w.scaled[row0 + r]);
+          const float product = w.grads_turned.special[row0 + r] ? card_nan() : 0.0f, sum = w.sums[row0 + r];
+          const float marked = p.dropout.p > 0.0f && !w.keep[j * n + r] ? -weight : weight;
+          const bool dropped = p.dropout.p > 0.0f && !(marked >= 0.0f);
+          slope = dropped ? marked * sum : marked * (product - sum);
+        }
+        w.slopes.raw[j * w.slopes.pitch + r] = narrow<K>(slope);
       }
   }
 

@@ -238,13 +238,26 @@ SO_ALWAYS_INLINE float scalar_output(const Task& t, Int i, Int j, float acc) {
   return acc;
 }
 
+// Whether every accumulator that a product goes on from is a finite number: a factor between two products may have made
+// a NaN of one.
+inline bool all_finite(const Task& t) {
+  std::uint32_t largest = 0;
+  for (Int i = 0; i < t.rows; ++i)
+    for (Int j = 0; j < t.cols; ++j) {
+      const std::uint32_t magnitude = bits_of(t.acc[i * t.acc_pitch + j]) & 0x7fffffffu;
+      largest = magnitude > largest ? magnitude : largest;
+    }
+  return largest < 0x7f800000u;
+}
+
 // `wanted(i, col)`: whether the tile of columns from `col` on matters to rows i and i + 1. Where it does not, acc is
 // left alone.
 template <class K, class Wanted>
 void multiply(const Task& t, Wanted wanted) {
   const dot_tile::Form form = dot_tile::form_for<K::kFractionBits>(t.seen, t.b->range, t.chain);
   const bool all_scalar = t.scalar || form == dot_tile::Form::kScalar;
-  const bool some = t.a->any_special || t.b->any_special;
+  const bool lost = !t.first && !all_scalar && !all_finite(t);
+  const bool some = t.a->any_special || t.b->any_special || lost;
   if (all_scalar || some)
     for (Int i = 0; i < t.rows; ++i)
       for (Int j = 0; j < t.cols; ++j) t.saved[i * t.acc_pitch + j] = t.first ? 0.0f : t.acc[i * t.acc_pitch + j];
@@ -267,9 +280,12 @@ void multiply(const Task& t, Wanted wanted) {
     if (!some) return;
   }
   for (Int i = 0; i < t.rows; ++i)
-    for (Int j = 0; j < t.cols; ++j)
-      if (all_scalar || t.a->special[t.a_row + i] || t.b->special[t.b_tile * kCols + j])
-        t.acc[i * t.acc_pitch + j] = scalar_output<K>(t, i, j, t.saved[i * t.acc_pitch + j]);
+    for (Int j = 0; j < t.cols; ++j) {
+      const float before = t.saved[i * t.acc_pitch + j];
+      const bool finite = before - before == 0.0f;
+      if (all_scalar || !finite || t.a->special[t.a_row + i] || t.b->special[t.b_tile * kCols + j])
+        t.acc[i * t.acc_pitch + j] = scalar_output<K>(t, i, j, before);
+    }
 }
 // Whether tiles may be skipped at all: with only finite numbers a zero weight makes a zero product.
 template <class K>
