@@ -79,3 +79,13 @@ def test_a_fused_kernel_is_refused_with_the_switch(card: str, dtype: torch.dtype
     message = rf"{card} would run 'aten::_scaled_dot_product_{name}_attention'.*sdpa_kernel\(SDPBackend.MATH\)"
     with step_oracle.card(card), pytest.raises(NotImplementedError, match=message):
         F.scaled_dot_product_attention(q, q, q)
+
+
+def test_rows_that_tensor_cores_cannot_load_are_refused_as_on_a_card() -> None:
+    rows = torch.zeros(1, 1, 8, 11).to("oracle")[..., :8]
+    whole = torch.zeros(1, 1, 8, 8).to("oracle")
+    for q, k, v, name in ((rows, whole, whole, "query"), (whole, rows, whole, "key"), (whole, whole, rows, "value")):
+        with step_oracle.card("a100-sxm-80gb"), pytest.raises(RuntimeError, match=f"{name} is not correctly aligned"):
+            F.scaled_dot_product_attention(q, k, v)
+    with step_oracle.card("t4"):  # no tensor cores for float32
+        F.scaled_dot_product_attention(torch.zeros(1, 1, 8, 11).to("oracle")[..., :8], *[whole.cpu().to("oracle")] * 2)

@@ -90,6 +90,31 @@ at::Tensor checked_bias(const at::Tensor& bias, const at::Tensor& query, const a
 }
 BiasStrides bias_strides(const at::Tensor& b) { return {b.stride(0), b.stride(1), b.stride(2)}; }
 
+// Tensor cores load four elements at once, and the kernels refuse what does not lie so; their pointers are compared as
+// numbers of bytes [src gemm_kernel_utils.h kMinimumAlignment, kernel_forward.h and kernel_backward.h check_supported].
+void check_alignment(const attention::MemShape& s, const char* name, const at::Tensor& t, bool forward) {
+  const Int least = s.type == DType::kF32 && s.compute_capability < 80 ? 1 : 4;
+  const bool is_bias = std::string_view(name) == "attn_bias";  // [batch, head, query, key], not [batch, position, head]
+  const auto check = [&](bool counts, Int dim, const char* what) {
+    TORCH_CHECK(!counts || t.stride(dim) % least == 0, name, " is not correctly aligned: its stride from one ", what,
+                " to the next is ", t.stride(dim), " elements, and the kernels of compute capability ",
+                s.compute_capability / 10, ".", s.compute_capability % 10, " need a multiple of ", least,
+                ". Give them a contiguous tensor.");
+  };
+  TORCH_CHECK(reinterpret_cast<std::uintptr_t>(t.const_data_ptr()) % static_cast<std::uintptr_t>(least) == 0, name,
+              " is not correctly aligned: it begins ", t.storage_offset(), " elements into its storage. Give a copy.");
+  check(!is_bias || s.queries > 1, is_bias ? 2 : 1, is_bias ? "query" : "position");
+  check(s.heads > 1, is_bias ? 1 : 2, "head");
+  check(s.batch > 1 && (is_bias || !forward), 0, "batch");
+}
+void check_alignments(const attention::MemShape& s, const at::Tensor& query, const at::Tensor& key,
+                      const at::Tensor& value, const at::Tensor& bias, bool forward) {
+  if (s.batch * s.heads * s.queries * s.keys == 0) return;  // no kernel runs
+  check_alignment(s, "query", query, forward), check_alignment(s, "key", key, forward);
+  check_alignment(s, "value", value, forward);
+  if (bias.defined()) check_alignment(s, "attn_bias", bias, forward);
+}
+
 using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 Forward run_forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptTensor& bias,
@@ -117,6 +142,7 @@ Forward run_forward(const at::Tensor& query, const at::Tensor& key, const at::Te
     b = checked_bias(*bias, query, key);
     p.bias = b.const_data_ptr(), p.bias_strides = bias_strides(b);
   }
+  check_alignments(s, query, key, value, b, true);
   p.mask = mask;
   p.scale = static_cast<float>(sdp::calculate_scale(query, scale).expect_float());
   p.out = out.mutable_data_ptr(), p.out_strides = strides_of(out);
@@ -265,6 +291,7 @@ Forward run_backward(const at::Tensor& grad_out_, const at::Tensor& query, const
       p.grad_bias = grad_bias.mutable_data_ptr(), p.grad_bias_strides = bias_strides(grad_bias);
     }
   }
+  check_alignments(s, query, key, value, b, false);
   if (dropout_p != 0.0)
     p.dropout = {static_cast<float>(dropout_p), static_cast<std::uint64_t>(seed.item<Int>()),
                  static_cast<std::uint64_t>(offset.item<Int>())};
