@@ -5,6 +5,7 @@
 #pragma once
 #include "csrc/kernels/arith/dot_pair.h"
 #include "csrc/kernels/arith/dot_tile.h"
+#include "csrc/kernels/attention/arena.h"
 
 SO_ISA_BEGIN
 namespace half_product {
@@ -23,17 +24,6 @@ struct Kind {
 
 SO_ALWAYS_INLINE Int up(Int n, Int to) { return (n + to - 1) / to * to; }
 
-// Memory of a thread, handed out in pieces of whole cache lines. With no base it only counts.
-struct Arena {
-  std::byte* base;
-  std::size_t used = 0;
-  template <class T>
-  T* take(Int n) {
-    const std::size_t at = used;
-    used += static_cast<std::size_t>(up(n * static_cast<Int>(sizeof(T)), 64));
-    return base ? reinterpret_cast<T*>(base + at) : nullptr;
-  }
-};
 
 // Elements of a matrix in memory.
 struct Matrix {

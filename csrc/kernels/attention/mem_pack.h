@@ -8,6 +8,7 @@
 
 #include "csrc/kernels/arith/dot_tile.h"
 #include "csrc/kernels/arith/tf32.h"
+#include "csrc/kernels/attention/arena.h"
 #include "csrc/kernels/core/vec.h"
 
 SO_ISA_BEGIN
@@ -82,16 +83,6 @@ struct Cols {
 
 // --- memory ---
 
-struct Arena {
-  std::byte* base;
-  std::size_t used = 0;
-  template <class T>
-  T* take(Int n) {
-    const std::size_t at = used;
-    used += (static_cast<std::size_t>(n) * sizeof(T) + 63) / 64 * 64;
-    return base ? reinterpret_cast<T*>(base + at) : nullptr;
-  }
-};
 inline Rows take_rows(Arena& arena, Kind kind, Remainder remainder, Int rows, Int depth) {
   Rows r{};
   r.layout = layout_of(kind, remainder, depth);
