@@ -95,6 +95,18 @@ int count_differences(const ChainRules& rules) {
   return differences;
 }
 
+// Every mutant gives other bytes than the product.
+template <class Mutants>
+void expect_noticed(const char* what, const Mutants& mutants) {
+  int killed = 0;
+  for (const auto& [name, rules] : mutants) {
+    const int differences = count_differences(rules);
+    EXPECT_GT(differences, 0) << "survives: " << name;
+    killed += differences > 0;
+  }
+  std::printf("%s: %d of %zu mutants noticed\n", what, killed, std::size(mutants));
+}
+
 TEST(Mutants, OfTheFp32Chain) {
   ASSERT_EQ(count_differences({}), 0) << "the transcription with every rule kept";
   const std::pair<const char*, ChainRules> mutants[] = {
@@ -108,13 +120,7 @@ TEST(Mutants, OfTheFp32Chain) {
       {"C read for beta 0", {.reads_c_for_beta_0 = true}},
       {"two accumulators", {.accumulators = 2}},
   };
-  int killed = 0;
-  for (const auto& [name, rules] : mutants) {
-    const int differences = count_differences(rules);
-    EXPECT_GT(differences, 0) << "survives: " << name;
-    killed += differences > 0;
-  }
-  std::printf("the fp32 chain: %d of %zu mutants noticed\n", killed, std::size(mutants));
+  expect_noticed("the fp32 chain", mutants);
 }
 
 // --- the chain of narrow factors: bfloat16 where no tensor core takes it ---
@@ -214,13 +220,7 @@ TEST(Mutants, OfTheNarrowChain) {
       {"the NaN of torch's own conversion", {.nan = 0x7fc0}},
       {"two accumulators", {.accumulators = 2}},
   };
-  int killed = 0;
-  for (const auto& [name, rules] : mutants) {
-    const int differences = count_differences(rules);
-    EXPECT_GT(differences, 0) << "survives: " << name;
-    killed += differences > 0;
-  }
-  std::printf("the chain of narrow factors: %d of %zu mutants noticed\n", killed, std::size(mutants));
+  expect_noticed("the chain of narrow factors", mutants);
 }
 
 // --- the adder ---
