@@ -92,27 +92,26 @@ BiasStrides bias_strides(const at::Tensor& b) { return {b.stride(0), b.stride(1)
 
 // Tensor cores load four elements at once, and the kernels refuse what does not lie so; their pointers are compared as
 // numbers of bytes [src gemm_kernel_utils.h kMinimumAlignment, kernel_forward.h and kernel_backward.h check_supported].
-void check_alignment(const attention::MemShape& s, const char* name, const at::Tensor& t, bool forward) {
+void check_alignment(const attention::MemShape& s, const char* name, const at::Tensor& t, at::IntArrayRef dims) {
   const Int least = s.type == DType::kF32 && s.compute_capability < 80 ? 1 : 4;
-  const bool is_bias = std::string_view(name) == "attn_bias";  // [batch, head, query, key], not [batch, position, head]
-  const auto check = [&](bool counts, Int dim, const char* what) {
-    TORCH_CHECK(!counts || t.stride(dim) % least == 0, name, " is not correctly aligned: its stride from one ", what,
-                " to the next is ", t.stride(dim), " elements, and the kernels of compute capability ",
-                s.compute_capability / 10, ".", s.compute_capability % 10, " need a multiple of ", least,
-                ". Give them a contiguous tensor.");
-  };
   TORCH_CHECK(reinterpret_cast<std::uintptr_t>(t.const_data_ptr()) % static_cast<std::uintptr_t>(least) == 0, name,
               " is not correctly aligned: it begins ", t.storage_offset(), " elements into its storage. Give a copy.");
-  check(!is_bias || s.queries > 1, is_bias ? 2 : 1, is_bias ? "query" : "position");
-  check(s.heads > 1, is_bias ? 1 : 2, "head");
-  check(s.batch > 1 && (is_bias || !forward), 0, "batch");
+  for (const Int dim : dims)
+    TORCH_CHECK(t.stride(dim) % least == 0, name, " is not correctly aligned: its stride(", dim, ") is ", t.stride(dim),
+                " elements, and the kernels of compute capability ", s.compute_capability / 10, ".",
+                s.compute_capability % 10, " need a multiple of ", least, ". Give them a contiguous tensor.");
 }
 void check_alignments(const attention::MemShape& s, const at::Tensor& query, const at::Tensor& key,
                       const at::Tensor& value, const at::Tensor& bias, bool forward) {
   if (s.batch * s.heads * s.queries * s.keys == 0) return;  // no kernel runs
-  check_alignment(s, "query", query, forward), check_alignment(s, "key", key, forward);
-  check_alignment(s, "value", value, forward);
-  if (bias.defined()) check_alignment(s, "attn_bias", bias, forward);
+  c10::SmallVector<Int, 3> dims{1}, of_bias;  // [batch, position, head, value]; [batch, head, query, key]
+  if (s.heads > 1) dims.push_back(2), of_bias.push_back(1);
+  if (s.batch > 1 && !forward) dims.push_back(0);
+  if (s.batch > 1) of_bias.push_back(0);
+  if (s.queries > 1) of_bias.push_back(2);
+  check_alignment(s, "query", query, dims), check_alignment(s, "key", key, dims);
+  check_alignment(s, "value", value, dims);
+  if (bias.defined()) check_alignment(s, "attn_bias", bias, of_bias);
 }
 
 using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
